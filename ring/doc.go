@@ -1,0 +1,2 @@
+// Package ring is the only door to the disk.
+package ring

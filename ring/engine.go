@@ -1,0 +1,77 @@
+package ring
+
+// OpKind says what an Op asks of the disk.
+type OpKind uint8
+
+const (
+	// OpWrite writes Vec at Off; done when every byte is in the page cache.
+	OpWrite OpKind = iota + 1
+	// OpWriteSync writes Vec at Off and then syncs the file's data. It succeeds only when every
+	// byte was written and a sync that began after that has succeeded (HZ-4).
+	OpWriteSync
+	// OpSync syncs the file's data.
+	OpSync
+)
+
+// Op is one operation on one file. The submitter owns it again when Owner.OpDone is called with
+// it, and may reuse it then; until then it must not touch the Op or the memory behind Vec.
+type Op struct {
+	Kind OpKind
+	File File
+	Off  int64
+	// Vec is gathered in order. Engines may advance the slice headers while they work; the
+	// caller must not rely on their values afterwards. At most MaxVec entries.
+	Vec [][]byte
+
+	// Err is the outcome: nil, or an error classified by this package (errors.go).
+	Err error
+	// Written is how many bytes of Vec are known to have been written, also on failure.
+	Written int64
+	// Owner is told when the operation has ended. Called on an engine goroutine: it must hand
+	// the Op over (a push to an inbox) and not block.
+	Owner Owner
+	// Tag is the submitter's; engines do not look at it.
+	Tag uint64
+
+	// private to the engine that holds the Op
+	pos  int64
+	slot int32
+}
+
+// Owner receives ended operations.
+type Owner interface {
+	OpDone(op *Op)
+}
+
+// MaxVec is the most entries of Op.Vec (IOV_MAX).
+const MaxVec = 1024
+
+// Engine runs Ops. Submit is called by one goroutine at a time (the executor that owns the
+// engine); completions come on goroutines of the engine in any order.
+//
+// The submitter caps what is in flight at Depth; a Submit beyond it blocks until room appears.
+type Engine interface {
+	// Name is "portable" or "uring".
+	Name() string
+	// Depth is the most operations in flight.
+	Depth() int
+	// Submit starts ops, in one system call where the engine can. It does not wait for them.
+	// It never fails: an operation that cannot be started ends with Err set.
+	Submit(ops []*Op)
+	// Stats returns counters since Open. Safe from any goroutine.
+	Stats() Stats
+	// Close waits for what is in flight, then frees the engine. Submit must not be called after.
+	Close() error
+}
+
+// Stats counts what an engine did.
+type Stats struct {
+	Submits     uint64 // calls that started at least one operation
+	Ops         uint64 // operations ended
+	Bytes       uint64 // bytes written
+	Syncs       uint64 // syncs that succeeded
+	Errors      uint64 // operations ended with an error
+	ShortWrites uint64 // writes that had to be continued
+	Retries     uint64 // EINTR and EAGAIN answered by trying again
+	Overflows   uint64 // completion queue overflows seen
+}

@@ -1,0 +1,2 @@
+// Package wire turns bytes into meaning and back.
+package wire
