@@ -19,23 +19,19 @@ type Op struct {
 	Kind OpKind
 	File File
 	Off  int64
-	// Vec is gathered in order. Engines may advance the slice headers while they work; the
-	// caller must not rely on their values afterwards. At most MaxVec entries.
+	// Vec is gathered in order. Best at most MaxVec entries: more take more than one call.
 	Vec [][]byte
 
 	// Err is the outcome: nil, or an error classified by this package (errors.go).
 	Err error
 	// Written is how many bytes of Vec are known to have been written, also on failure.
 	Written int64
-	// Owner is told when the operation has ended. Called on an engine goroutine: it must hand
-	// the Op over (a push to an inbox) and not block.
+	// Owner is told when the operation has ended. Called on an engine goroutine, or inside
+	// Submit when the operation could not be started: it must hand the Op over (a push to an
+	// inbox) and not block or submit.
 	Owner Owner
 	// Tag is the submitter's; engines do not look at it.
 	Tag uint64
-
-	// private to the engine that holds the Op
-	pos  int64
-	slot int32
 }
 
 // Owner receives ended operations.
@@ -43,7 +39,7 @@ type Owner interface {
 	OpDone(op *Op)
 }
 
-// MaxVec is the most entries of Op.Vec (IOV_MAX).
+// MaxVec is the most buffers that one system call gathers (IOV_MAX).
 const MaxVec = 1024
 
 // Engine runs Ops. Submit is called by one goroutine at a time (the executor that owns the
@@ -51,7 +47,7 @@ const MaxVec = 1024
 //
 // The submitter caps what is in flight at Depth; a Submit beyond it blocks until room appears.
 type Engine interface {
-	// Name is "portable" or "uring".
+	// Name is Portable or URing.
 	Name() string
 	// Depth is the most operations in flight.
 	Depth() int
@@ -74,4 +70,6 @@ type Stats struct {
 	ShortWrites uint64 // writes that had to be continued
 	Retries     uint64 // EINTR and EAGAIN answered by trying again
 	Overflows   uint64 // completion queue overflows seen
+	Strays      uint64 // completions that belong to no operation in flight: ignored, never credited
+	Workers     uint64 // the cap on threads that do the work; a setting, not a count
 }
