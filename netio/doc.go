@@ -21,7 +21,7 @@
 //
 // What may fail: the peer (CloseError, ResetError, HandshakeError), the path (ErrIdleTimeout,
 // ErrHandshakeTimeout, ErrPeerRestarted), a limit (ErrRefused, ErrStreamLimit, FrameTooLargeError), the
-// bytes (wire's header errors). A datagram that cannot be sent is a lost packet and a counter. Buffers
+// bytes (wire.ErrMagic, wire.ErrVersion). A datagram that cannot be sent is a lost packet and a counter. Buffers
 // that the host clamps and offload that a device refuses are one warning and a field of Stats.
 //
 // It refuses: protocols older than TLS 1.3, early data, session resumption, streams for both directions
