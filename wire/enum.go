@@ -22,3 +22,7 @@ func enumValue(names []string, name string) (uint8, bool) {
 	}
 	return 0, false
 }
+
+func (AckMode) names() []string { return ackModeNames }
+
+func (Routing) names() []string { return routingNames }
