@@ -1,0 +1,259 @@
+// Hot path.
+
+package core
+
+import (
+	"errors"
+
+	"github.com/ringcast/ringcast/fanout"
+	"github.com/ringcast/ringcast/log"
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/sched"
+	"github.com/ringcast/ringcast/wire"
+)
+
+// A run of one lane claims at most so much before other lanes have a turn (broker.md 1.5).
+const (
+	claimJobsMax  = 64
+	claimBytesMax = 1 << 20
+)
+
+// claimRun claims the lane's first job and those behind it, and returns how many. Claims never
+// wait: when the log's filling group is full the lane is blocked until an operation has ended.
+func (s *shard) claimRun(lane *sched.Lane[*task]) int {
+	q := s.exec.queue
+	n, bytes := 0, 0
+	for n < claimJobsMax && bytes < claimBytesMax {
+		t, ok := q.Peek(lane)
+		if !ok {
+			break
+		}
+		bytes += t.req.PayloadBytes
+		if !s.claim(t) {
+			q.Block(lane)
+			break
+		}
+		q.Pop(lane)
+		n++
+	}
+	s.exec.stats.claims++
+	s.exec.stats.claimed += uint64(n)
+	if s.log != nil {
+		s.exec.markDirty(s)
+	} else {
+		s.complete(s.memNext)
+	}
+	return max(n, 1)
+}
+
+// next is the offset that the next claimed record gets.
+func (s *shard) next() uint64 {
+	if s.log != nil {
+		return s.log.Next()
+	}
+	return s.memNext
+}
+
+// claim gives t its offsets and its place among the pending ones, or answers it. It returns false,
+// with nothing done, when the log has no room for it now.
+func (s *shard) claim(t *task) bool {
+	if s.gone {
+		s.reject(t, errNoStream)
+		return true
+	}
+	if f := s.failure.Load(); f != nil {
+		s.reject(t, f)
+		return true
+	}
+	r := &t.req
+	if r.Idempotent {
+		t.digest = log.Digest(t.section())
+		verdict, offset, expected := s.producers.Check(r.ProducerID, r.Sequence, t.digest)
+		switch verdict {
+		case log.ProducerAppend:
+		case log.ProducerDuplicate:
+			t.base, t.duplicate = offset, true
+			s.pending.push(t)
+			return true
+		default:
+			s.refuse(t, verdict, expected)
+			return true
+		}
+	}
+	if r.Count == 0 {
+		// Nothing to write; it is answered in its turn.
+		t.base = s.next()
+		s.pending.push(t)
+		return true
+	}
+	t.time = s.exec.micros
+	if s.log == nil {
+		t.base = s.memNext
+		s.memNext += uint64(r.Count)
+	} else {
+		base, err := s.log.Append(&log.Entry{
+			Kind: log.KindRecords, Count: r.Count, Section: t.section(), Buf: r.Buf,
+			HasProducer: r.Idempotent, ProducerID: r.ProducerID, Sequence: r.Sequence, Digest: t.digest,
+			Publisher: r.Publisher,
+		}, t.time)
+		if errors.Is(err, log.ErrGroupFull) {
+			return false
+		}
+		if err != nil {
+			s.reject(t, s.refusal(err, false))
+			return true
+		}
+		t.base = base
+	}
+	if r.Idempotent {
+		s.producers.Add(r.ProducerID, r.Sequence, t.digest, t.base, r.Count)
+	}
+	s.pending.push(t)
+	return true
+}
+
+// opDone continues the shard after an operation of its log.
+func (s *shard) opDone(op *ring.Op) { s.settle(s.log.OpDone(op)) }
+
+// jobDone continues the shard after a file job of its log.
+func (s *shard) jobDone(job *log.Job) { s.settle(s.log.JobDone(job)) }
+
+func (s *shard) settle(out log.Outcome) {
+	s.complete(out.Committed)
+	if out.Err != nil {
+		s.fail(out)
+	}
+	s.exec.markDirty(s)
+	if s.lane.Blocked() {
+		s.exec.queue.Unblock(s.lane)
+	}
+}
+
+// complete makes everything below upto visible, in the order of the claims: replay ring, one
+// envelope for all subscribers, then the answers (broker.md 1.6).
+func (s *shard) complete(upto uint64) {
+	from := s.pending.first
+	n := 0
+	s.parts = s.parts[:0]
+	var records, bytes uint64
+	for ; n < s.pending.count; n++ {
+		t := s.pending.ring[(from+n)&(len(s.pending.ring)-1)]
+		if t.base+uint64(t.req.Count) > upto {
+			break
+		}
+		if t.duplicate || t.req.Count == 0 {
+			continue
+		}
+		s.parts = append(s.parts, fanout.Part{
+			Base: t.base, Count: t.req.Count, TimeMicros: t.time, Publisher: t.req.Publisher,
+			Section: t.section(), Buf: t.req.Buf, Pos: t.req.Pos,
+		})
+		records += uint64(t.req.Count)
+		bytes += uint64(t.req.PayloadBytes)
+	}
+	if n == 0 {
+		return
+	}
+	if len(s.parts) > 0 {
+		for i := range s.parts {
+			s.parts[i].Buf.Retain() // the envelope's reference; the task's goes when it is finished
+		}
+		env := fanout.NewEnvelope(s.log != nil, s.parts)
+		clear(s.parts)
+		next := env.Next()
+		s.replay.Push(env)
+		s.readers.Publish(env)
+		env.Release()
+		s.visible.Store(next)
+		s.stream.tenant.publishedRecords.Add(records)
+		s.stream.tenant.publishedBytes.Add(bytes)
+	}
+	for range n {
+		t := s.pending.pop()
+		s.answer(t, PublishResult{Offset: t.base, HasOffset: s.log != nil && t.req.Count > 0})
+	}
+}
+
+// fail answers the publishes whose records the log gave up. Their offsets are void and will be
+// given to others.
+func (s *shard) fail(out log.Outcome) {
+	s.producers.Truncate(out.FailedFrom)
+	e := s.refusal(out.Err, true)
+	for s.pending.count > 0 {
+		t := s.pending.pop()
+		if t.duplicate && t.base+uint64(t.req.Count) <= out.FailedFrom {
+			s.answer(t, PublishResult{Offset: t.base, HasOffset: true})
+			continue
+		}
+		s.reject(t, e)
+	}
+}
+
+// refusal maps an error of the log to the answer that a client gets, and remembers a failure that
+// is for good. claimed: the publish had its offsets, so what failed may be on the disk.
+func (s *shard) refusal(err error, claimed bool) *wire.Error {
+	switch {
+	case errors.Is(err, log.ErrPoisoned):
+		e := storageError(err)
+		if s.failure.CompareAndSwap(nil, e) {
+			s.exec.b.opts.Logger.Error("log failed for good", "stream", s.stream.id, "shard", s.num, "err", err)
+		}
+		if claimed {
+			return e.WithRetry(wire.RetryUnknown)
+		}
+		return e
+	case errors.Is(err, ring.ErrNoSpace):
+		s.exec.stats.full++
+		return errDiskFull
+	case errors.Is(err, log.ErrTooLarge):
+		return errTooLarge
+	case errors.Is(err, log.ErrClosed):
+		return errDraining
+	}
+	return wire.NewError(wire.CodeStorage, "writing the shard's log failed").WithCause(err)
+}
+
+var (
+	errDiskFull = wire.NewError(wire.CodeOverloaded, "the disk is full").WithReason("disk_full", 1000)
+	errTooLarge = wire.NewError(wire.CodeInvalidRequest, "the publish is larger than a log entry may be")
+)
+
+// refuse answers an idempotent publish that does not continue its producer's sequence.
+func (s *shard) refuse(t *task, v log.Verdict, expected uint64) {
+	r := &Refusal{Expected: expected}
+	switch v {
+	case log.ProducerGap:
+		r.Kind = RefusedGap
+	case log.ProducerExpired:
+		r.Kind = RefusedExpired
+	case log.ProducerReused:
+		r.Kind = RefusedReused
+	default:
+		r.Kind = RefusedUnknownProducer
+	}
+	s.exec.stats.refused++
+	s.answer(t, PublishResult{Refused: r})
+}
+
+func (s *shard) reject(t *task, e *wire.Error) {
+	s.exec.stats.failed++
+	if t.req.Reply == nil && t.req.Acked {
+		s.exec.stats.ackedDropped++ // it was acknowledged when it was queued
+	}
+	s.answer(t, PublishResult{Err: e})
+}
+
+// answer ends a publish: its answer, its buffer, its permits.
+func (s *shard) answer(t *task, r PublishResult) {
+	if t.req.Reply != nil {
+		t.req.Reply.Published(t.req.Tag, r)
+	}
+	t.req.Buf.Release()
+	b := s.exec.b
+	s.exec.admission.Leave(s.account)
+	b.inflight.Release(t.cost)
+	t.req.Account.release(t.cost)
+	t.free()
+	s.exec.stats.finished++
+	b.finished(1)
+}

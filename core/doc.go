@@ -1,0 +1,30 @@
+// Package core is the broker engine: tenants, streams, shards, publishes, subscriptions.
+//
+//	session goroutines                     executor (one per core shard)            disk
+//	------------------                     ---------------------------              ----
+//	Publish: admission (bytes, jobs)
+//	         push to inbox  ------------>  lane of the shard (DRR over tenants)
+//	                                       claim: offsets, stage into the log
+//	                                       one Submit for all logs     ---------->  ring
+//	                                       complete: turns in order    <----------  OpDone
+//	                                         replay ring, envelope, subscribers
+//	         Replier.Published  <--------    answers
+//	Subscription.Run: pages from the log, joins the live feed on the executor, then fanout.Feed
+//
+// Who owns what. A shard's state (pending claims, replay ring, producer windows, the owner side of
+// its log) belongs to the executor id mod N; there is no mutex on it. Everything that must happen
+// at one point of a shard's log (a subscriber joining, a stream ending) is a task on that
+// executor. Other goroutines see immutable or atomic views only: the stream table, log.Committed,
+// a subscriber's queue.
+//
+// Goroutines: the executors, the file workers that run the logs' slow jobs, and the coarse clock;
+// Open starts them, Close joins them. Subscriptions run on the caller's goroutine.
+//
+// Failures. A refused publish had no effect and says so by its retry class; one that failed after
+// its claim is outcome_unknown unless the log proved that nothing was written. A log whose sync
+// failed refuses everything until restart and disturbs no other log. Nothing waits without a bound
+// and nothing queues without one.
+//
+// What it refuses to do: it never writes to a network stream, never waits for a disk on an
+// executor, and never serves a durable stream from memory because storage is missing.
+package core

@@ -1,0 +1,303 @@
+// Hot path.
+
+package core
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/sched"
+	"github.com/ringcast/ringcast/wire"
+)
+
+// Bounds of one step: enough to pay for the step, few enough that nobody waits long for a turn.
+const (
+	stepTasksMax = 256 // inbox tasks taken
+	stepJobsMax  = 256 // publishes claimed
+)
+
+// executor owns the shards whose dense number is id mod N: it alone touches their state. It is a
+// sched.Stepper.
+type executor struct {
+	b  *Broker
+	id int
+
+	run       *sched.Executor
+	inbox     *sched.Inbox[*task]
+	admission *sched.Admission
+	engine    ring.Engine
+	// tenants are the accounts of this executor's queue. Guarded by tenantsMu.
+	tenants   map[string]*sched.Tenant
+	tenantsMu sync.Mutex
+
+	// Below: the executor's goroutine only.
+
+	queue *sched.FairQueue[*task]
+	// dirty are shards whose log may have an operation to submit or a file job to run.
+	dirty []*shard
+	ops   []*ring.Op
+	// inflight is how many operations the engine holds, never above its depth (HZ-23); jobs is
+	// how many file jobs are with the workers.
+	inflight int
+	jobs     int
+	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
+	periodic []*shard
+	nextTick int64
+	// leaving are shards of deleted streams that have something in flight or queued.
+	leaving []*shard
+	micros  uint64 // the present in this step, us since the epoch
+
+	// quiet is closed when the executor was told to stop and nothing is in flight any more.
+	quiet    chan struct{}
+	stopping bool
+	// stopped is closed when the goroutine has ended: what is pushed then is never run.
+	stopped chan struct{}
+
+	stats executorStats
+}
+
+func newExecutor(b *Broker, id int, engine ring.Engine) *executor {
+	e := &executor{
+		b: b, id: id,
+		admission: sched.NewAdmission(b.opts.PublishQueueDepth, b.opts.PublishQueueFactor),
+		engine:    engine,
+		tenants:   map[string]*sched.Tenant{},
+		queue:     sched.NewFairQueue[*task](),
+		quiet:     make(chan struct{}),
+		stopped:   make(chan struct{}),
+	}
+	e.inbox = sched.NewInbox[*task](func() { e.run.Wake() })
+	return e
+}
+
+// Step takes what came in, claims what is queued, and submits what the logs have ready: one system
+// call for the groups of all of them (design.md 3).
+func (e *executor) Step(now int64) (again bool, wakeAt int64) {
+	e.micros = uint64(e.b.opts.Now().UnixMicro())
+	more := e.takeTasks()
+	if e.claimJobs() {
+		more = true
+	}
+	wakeAt = e.tick(now)
+	e.submit()
+	e.release()
+	e.stats.flush(e)
+	if e.stopping {
+		e.finish()
+	}
+	return more, wakeAt
+}
+
+// takeTasks moves tasks from the inbox to where they belong and says whether there are more.
+func (e *executor) takeTasks() bool {
+	for range stepTasksMax {
+		n, ok := e.inbox.Pop()
+		if !ok {
+			return false
+		}
+		t := n.Value
+		switch s := t.shard; t.kind {
+		case taskPublish:
+			switch {
+			case e.stopping:
+				s.reject(t, errDraining)
+				continue
+			case s.gone:
+				s.reject(t, errNoStream)
+				continue
+			}
+			e.queue.Push(s.lane, t, t.req.PayloadBytes)
+		case taskOp:
+			e.inflight--
+			s.inflight--
+			op := t.op
+			t.free()
+			s.opDone(op)
+		case taskJob:
+			e.jobs--
+			s.jobs--
+			job := t.job
+			t.free()
+			s.jobDone(job)
+		case taskCall:
+			call := t.call
+			t.free()
+			call()
+		}
+	}
+	return !e.inbox.Empty()
+}
+
+// claimJobs runs the lanes whose turn it is and says whether some are ready still.
+func (e *executor) claimJobs() bool {
+	for n := 0; n < stepJobsMax; {
+		lane, ok := e.queue.Next()
+		if !ok {
+			return false
+		}
+		first, _ := e.queue.Peek(lane)
+		n += first.shard.claimRun(lane)
+		e.queue.Done(lane)
+	}
+	return e.queue.Len() > 0
+}
+
+// markDirty has the shard's log looked at before the step ends.
+func (e *executor) markDirty(s *shard) {
+	if !s.dirty {
+		s.dirty = true
+		e.dirty = append(e.dirty, s)
+	}
+}
+
+// submit hands the logs' operations to the engine and their file jobs to the workers. A log that
+// finds no place in the engine stays dirty until an operation ends.
+func (e *executor) submit() {
+	kept := e.dirty[:0]
+	for _, s := range e.dirty {
+		for {
+			job := s.log.TakeJob()
+			if job == nil {
+				break
+			}
+			e.jobs++
+			s.jobs++
+			e.b.files.run(s, job)
+		}
+		if e.inflight >= e.engine.Depth() {
+			kept = append(kept, s)
+			continue
+		}
+		s.dirty = false
+		if op := s.log.NextOp(); op != nil {
+			e.inflight++
+			s.inflight++
+			e.ops = append(e.ops, op)
+		}
+	}
+	clear(e.dirty[len(kept):])
+	e.dirty = kept
+	if len(e.ops) > 0 {
+		e.engine.Submit(e.ops)
+		e.stats.submits++
+		e.stats.ops += uint64(len(e.ops))
+		clear(e.ops)
+		e.ops = e.ops[:0]
+	}
+}
+
+// tick syncs the periodic logs that have something to sync and returns when to do so next.
+func (e *executor) tick(now int64) (wakeAt int64) {
+	if len(e.periodic) == 0 {
+		return 0
+	}
+	if now >= e.nextTick {
+		e.nextTick = now + int64(e.b.opts.FsyncInterval)
+		for _, s := range e.periodic {
+			if e.inflight >= e.engine.Depth() {
+				e.nextTick = now // the rest soon
+				break
+			}
+			if op := s.log.Tick(); op != nil {
+				e.inflight++
+				s.inflight++
+				e.ops = append(e.ops, op)
+			}
+		}
+	}
+	return e.nextTick
+}
+
+// leave has the shard refuse everything from now on and let go of it when nothing is in flight.
+func (e *executor) leave(s *shard) {
+	s.gone = true
+	if s.lane.Blocked() {
+		e.queue.Unblock(s.lane)
+	}
+	e.periodic = slices.DeleteFunc(e.periodic, func(p *shard) bool { return p == s })
+	e.leaving = append(e.leaving, s)
+}
+
+// release lets go of the leaving shards that are done.
+func (e *executor) release() {
+	if len(e.leaving) == 0 {
+		return
+	}
+	e.leaving = slices.DeleteFunc(e.leaving, func(s *shard) bool {
+		if s.inflight != 0 || s.jobs != 0 || s.dirty || s.pending.count != 0 || s.lane.Len() != 0 {
+			return false
+		}
+		e.queue.RemoveLane(s.lane)
+		s.replay.Reset(0)
+		close(s.left)
+		return true
+	})
+}
+
+// stop makes the executor refuse what is queued and close quiet when nothing is in flight. It is a
+// taskCall.
+func (e *executor) stop() {
+	e.stopping = true
+	for {
+		lane, ok := e.queue.Next()
+		if !ok {
+			break
+		}
+		for {
+			t, ok := e.queue.Pop(lane)
+			if !ok {
+				break
+			}
+			t.shard.reject(t, errDraining)
+		}
+		e.queue.Done(lane)
+	}
+}
+
+func (e *executor) finish() {
+	if e.inflight == 0 && e.jobs == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 {
+		select {
+		case <-e.quiet:
+		default:
+			close(e.quiet)
+		}
+	}
+}
+
+// call runs fn on the executor and waits for it. fn must not block. It does not take a context:
+// an executor's turn is short, and a call that was given up half way would still happen.
+func (e *executor) call(fn func()) error {
+	done := make(chan struct{})
+	t := newTask(taskCall, nil)
+	t.call = func() {
+		fn()
+		close(done)
+	}
+	e.inbox.Push(&t.node)
+	select {
+	case <-done:
+		return nil
+	case <-e.stopped:
+		select {
+		case <-done: // it ran in the last step
+			return nil
+		default:
+			return errDraining
+		}
+	}
+}
+
+// loop runs the executor until ctx ends.
+func (e *executor) loop(ctx context.Context) {
+	defer close(e.stopped)
+	_ = e.run.Run(ctx) // returns nil
+}
+
+// storageError is the answer after a log has failed for good.
+func storageError(err error) *wire.Error {
+	e := wire.NewError(wire.CodeStorage, "the shard's log failed and takes no writes until the broker restarts").WithRetry(wire.RetryFatal)
+	e.Err = err
+	return e
+}

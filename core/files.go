@@ -1,0 +1,71 @@
+package core
+
+import (
+	"sync"
+
+	"github.com/ringcast/ringcast/log"
+)
+
+// fileWorkers runs the slow file work of the logs: preparing and sealing segments, marks, cuts. No
+// executor ever does (HZ-9). Each log has a job or two outstanding, so the queue is bounded by the
+// number of logs.
+type fileWorkers struct {
+	mu     sync.Mutex // guards queue and closed
+	more   sync.Cond
+	queue  []fileJob
+	closed bool
+	wg     sync.WaitGroup
+}
+
+type fileJob struct {
+	shard *shard
+	job   *log.Job
+}
+
+func startFileWorkers(n int) *fileWorkers {
+	w := &fileWorkers{}
+	w.more.L = &w.mu
+	for range n {
+		w.wg.Go(w.loop)
+	}
+	return w
+}
+
+// run queues a job of s's log; its end comes back to s's executor as a task.
+func (w *fileWorkers) run(s *shard, j *log.Job) {
+	w.mu.Lock()
+	w.queue = append(w.queue, fileJob{s, j})
+	w.mu.Unlock()
+	w.more.Signal()
+}
+
+func (w *fileWorkers) loop() {
+	for {
+		w.mu.Lock()
+		for len(w.queue) == 0 && !w.closed {
+			w.more.Wait()
+		}
+		if len(w.queue) == 0 {
+			w.mu.Unlock()
+			return
+		}
+		f := w.queue[0]
+		w.queue[0] = fileJob{}
+		w.queue = w.queue[1:]
+		w.mu.Unlock()
+
+		f.job.Run()
+		t := newTask(taskJob, f.shard)
+		t.job = f.job
+		f.shard.exec.inbox.Push(&t.node)
+	}
+}
+
+// close runs what is queued and joins the workers.
+func (w *fileWorkers) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.more.Broadcast()
+	w.wg.Wait()
+}

@@ -1,0 +1,151 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ringcast/ringcast/log"
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/wire"
+)
+
+// Options configure a Broker. The zero value of a field means its default.
+type Options struct {
+	// DataDir holds the catalogue and the logs. Empty: in-memory streams only, durable ones are
+	// refused (LOG-1).
+	DataDir string
+	// FS is the file layer under DataDir. Default ring.OS().
+	FS ring.FS
+	// Engine is the append engine: "auto" (default), "portable" or "uring".
+	Engine string
+
+	// CoreShards is the number of executors. 0 (default) is one, neither locked nor pinned.
+	CoreShards int
+	// CorePin pins the executors of CoreShards > 0 to CPUs where the process's mask allows it.
+	CorePin bool
+
+	// AutoCreate lets a publish, subscribe or cache access create what it names.
+	AutoCreate bool
+	// FsyncMode is the mode of streams that are created without one. Default on_commit.
+	FsyncMode log.FsyncMode
+	// FsyncInterval is the longest that periodic streams stay unsynced. Default 250 ms.
+	FsyncInterval time.Duration
+	// SegmentBytes is the size at which a log starts a new segment. Default 256 MiB.
+	SegmentBytes int64
+
+	// PublishInflightBytes bounds the bytes of accepted, unfinished publishes. Default 64 MiB.
+	PublishInflightBytes int64
+	// PublishConnInflightBytes is the same for one identity on one connection. Default 16 MiB.
+	PublishConnInflightBytes int64
+	// PublishQueueDepth is D: jobs guaranteed to each tenant on an executor. Default 64.
+	PublishQueueDepth int
+	// PublishQueueFactor is W: an executor holds D*W jobs. Default 4.
+	PublishQueueFactor int
+	// PublishQueueWait is how long an acked publish may wait for room. Default 2 s.
+	PublishQueueWait time.Duration
+	// IngressWait makes unacked publishes wait for room instead of being dropped.
+	IngressWait bool
+
+	// RingRecords and RingBytes bound a shard's replay ring. Defaults 1024 and 64 MiB.
+	RingRecords int
+	RingBytes   int64
+
+	// SubscriberQueue and SubscriberQueueMax are the default and the largest queue of a
+	// subscriber in published batches. Defaults 512 and 4096.
+	SubscriberQueue    int
+	SubscriberQueueMax int
+	// SubscriberQueueBytes bounds the frames that one subscriber's queue keeps alive. Default 16 MiB.
+	SubscriberQueueBytes int64
+	// EventBatchMaxEvents and EventBatchMaxBytes bound the joining of batches into one frame.
+	// Defaults 64 and 64 KiB.
+	EventBatchMaxEvents int
+	EventBatchMaxBytes  int
+	// EventBatchMaxDelay lets a busy reader's batch wait for more. Default 0: never.
+	EventBatchMaxDelay time.Duration
+
+	// FileWorkers is how many goroutines run the logs' slow file work. Default 4.
+	FileWorkers int
+
+	// Pool is where frame memory comes from. Default: a pool of its own.
+	Pool *wire.Pool
+	// Logger receives lifecycle and degradation messages. Default: discard.
+	Logger *slog.Logger
+	// Now is the wall clock. Default time.Now; tests may set it.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Engine, "auto")
+	if o.FS == nil {
+		o.FS = ring.OS()
+	}
+	setDefault(&o.FsyncInterval, 250*time.Millisecond)
+	setDefault(&o.SegmentBytes, 256<<20)
+	setDefault(&o.PublishInflightBytes, 64<<20)
+	setDefault(&o.PublishConnInflightBytes, 16<<20)
+	setDefault(&o.PublishQueueDepth, 64)
+	setDefault(&o.PublishQueueFactor, 4)
+	setDefault(&o.PublishQueueWait, 2*time.Second)
+	setDefault(&o.RingRecords, 1024)
+	setDefault(&o.RingBytes, 64<<20)
+	setDefault(&o.SubscriberQueue, 512)
+	setDefault(&o.SubscriberQueueMax, 4096)
+	setDefault(&o.SubscriberQueueBytes, 16<<20)
+	setDefault(&o.EventBatchMaxEvents, 64)
+	setDefault(&o.EventBatchMaxBytes, 64<<10)
+	setDefault(&o.FileWorkers, 4)
+	if o.Pool == nil {
+		o.Pool = wire.NewPool(256 << 20)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate returns every problem of o at once, joined.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("core: "+format, args...)) }
+	o = o.withDefaults()
+	if o.CoreShards < 0 || o.CoreShards > 256 {
+		bad("CoreShards %d is not in 0..256", o.CoreShards)
+	}
+	if o.SegmentBytes < 64<<10 {
+		bad("SegmentBytes %d is below 64 KiB", o.SegmentBytes)
+	}
+	if o.FsyncInterval < 0 {
+		bad("FsyncInterval %v is negative", o.FsyncInterval)
+	}
+	if o.PublishInflightBytes < 0 || o.PublishConnInflightBytes < 0 {
+		bad("publish byte budgets must be positive")
+	}
+	if o.PublishConnInflightBytes > o.PublishInflightBytes {
+		bad("PublishConnInflightBytes %d is above PublishInflightBytes %d", o.PublishConnInflightBytes, o.PublishInflightBytes)
+	}
+	if o.PublishQueueDepth < 1 || o.PublishQueueFactor < 1 {
+		bad("PublishQueueDepth and PublishQueueFactor must be at least 1")
+	}
+	if o.SubscriberQueue < 1 || o.SubscriberQueue > o.SubscriberQueueMax {
+		bad("SubscriberQueue %d is not in 1..%d", o.SubscriberQueue, o.SubscriberQueueMax)
+	}
+	if o.EventBatchMaxEvents < 1 || o.EventBatchMaxBytes < 1 || o.EventBatchMaxBytes > wire.MaxFrameBytes {
+		bad("event batch limits %d events, %d bytes are out of range", o.EventBatchMaxEvents, o.EventBatchMaxBytes)
+	}
+	if o.FileWorkers < 1 {
+		bad("FileWorkers must be at least 1")
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,153 @@
+package core
+
+import (
+	"sync/atomic"
+
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/sched"
+	"github.com/ringcast/ringcast/wire"
+)
+
+// executorStats are an executor's counters: plain fields that it adds to, and copies of them that
+// it publishes once per step for whoever looks.
+type executorStats struct {
+	claims, claimed           uint64
+	submits, ops              uint64
+	finished, failed, refused uint64
+	ackedDropped, full        uint64
+
+	published [10]atomic.Uint64
+	queued    atomic.Int64
+}
+
+func (s *executorStats) flush(e *executor) {
+	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full} {
+		if s.published[i].Load() != v {
+			s.published[i].Store(v)
+		}
+	}
+	s.queued.Store(int64(e.queue.Len()))
+}
+
+// ExecutorStatus is the state of one core shard.
+type ExecutorStatus struct {
+	Shard  int
+	Engine string
+	// Claims is how many times a lane ran, Claimed the publishes that it claimed.
+	Claims, Claimed uint64
+	// Submits is how many system calls carried Ops disk operations.
+	Submits, Ops uint64
+	// Finished counts publishes that were answered: in all, with an error, with a refusal.
+	Finished, Failed, Refused uint64
+	// AckedDropped counts publishes that were acknowledged when queued and failed later.
+	AckedDropped uint64
+	// StorageFull counts publishes refused because the disk was full.
+	StorageFull uint64
+	// Queued and Admitted are publishes in lanes, and in all from admission to answer.
+	Queued, Admitted int64
+	Sched            sched.ExecutorStats
+	Ring             ring.Stats
+}
+
+// TenantStatus is what one tenant did.
+type TenantStatus struct {
+	Tenant           string
+	PublishedRecords uint64
+	PublishedBytes   uint64
+	DroppedQueueFull uint64
+	RefusedQueueFull uint64
+}
+
+// Status is a snapshot of the broker's counters. Taking it disturbs nobody.
+type Status struct {
+	Ready    bool
+	Draining bool
+	// Engine is the append engine that runs; EngineReason says why it is not the preferred one.
+	Engine       string
+	EngineReason string
+	Streams      int
+	Caches       int
+	// FailedShards is how many shards' logs failed for good.
+	FailedShards  int
+	Subscriptions int
+	// Delivered and Dropped count records of all subscriptions since the start.
+	DeliveredRecords uint64
+	DeliveredBytes   uint64
+	DroppedBatches   uint64
+	InflightBytes    int64
+	Outstanding      int64
+	Executors        []ExecutorStatus
+	Tenants          []TenantStatus
+	Pool             wire.PoolStats
+}
+
+// Status returns the counters of now.
+func (b *Broker) Status() Status {
+	st := Status{
+		Ready:         b.ready.Load(),
+		Draining:      b.draining.Load(),
+		Engine:        b.engineName,
+		EngineReason:  b.engineReason,
+		InflightBytes: b.inflight.Used(),
+		Outstanding:   b.outstanding.Load(),
+		Pool:          b.opts.Pool.Stats(),
+	}
+	for _, e := range b.executors {
+		st.Executors = append(st.Executors, e.status())
+	}
+	b.streams.all(func(s *Stream) {
+		st.Streams++
+		for _, sh := range s.shards {
+			if sh.failure.Load() != nil {
+				st.FailedShards++
+			}
+		}
+	})
+	b.caches.all(func(*CacheInfo) { st.Caches++ })
+	b.tenants.all(func(t *tenantState) {
+		st.Tenants = append(st.Tenants, TenantStatus{
+			Tenant:           t.name,
+			PublishedRecords: t.publishedRecords.Load(),
+			PublishedBytes:   t.publishedBytes.Load(),
+			DroppedQueueFull: t.queueFull[queueFullDropped].Load(),
+			RefusedQueueFull: t.queueFull[queueFullRefused].Load(),
+		})
+	})
+	b.subs.status(&st)
+	return st
+}
+
+func (e *executor) status() ExecutorStatus {
+	s := &e.stats
+	return ExecutorStatus{
+		Shard:        e.id,
+		Engine:       e.engineName(),
+		Claims:       s.published[0].Load(),
+		Claimed:      s.published[1].Load(),
+		Submits:      s.published[2].Load(),
+		Ops:          s.published[3].Load(),
+		Finished:     s.published[4].Load(),
+		Failed:       s.published[5].Load(),
+		Refused:      s.published[6].Load(),
+		AckedDropped: s.published[7].Load(),
+		StorageFull:  s.published[8].Load(),
+		Queued:       s.queued.Load(),
+		Admitted:     e.admission.Entered(),
+		Sched:        e.run.Stats(),
+		Ring:         e.engineStats(),
+	}
+}
+
+func (e *executor) engineName() string {
+	if e.engine == nil {
+		return ""
+	}
+	return e.engine.Name()
+}
+
+func (e *executor) engineStats() ring.Stats {
+	if e.engine == nil {
+		return ring.Stats{}
+	}
+	return e.engine.Stats()
+}

@@ -1,0 +1,100 @@
+// Hot path.
+
+package core
+
+import (
+	"sync"
+
+	"github.com/ringcast/ringcast/log"
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/sched"
+)
+
+type taskKind uint8
+
+const (
+	taskPublish taskKind = iota + 1 // a job for the shard's lane
+	taskOp                          // an operation of the shard's log ended
+	taskJob                         // a file job of the shard's log ended
+	taskCall                        // something that must happen at one point of a shard's log
+)
+
+// task is what travels into an executor's inbox. It belongs to the sender until it is pushed and to
+// the executor from then on, which gives publish tasks back to their pool when they are finished.
+type task struct {
+	node sched.Node[*task]
+	kind taskKind
+
+	shard *shard
+	req   PublishRequest // taskPublish
+	cost  int64          // bytes taken from the budgets, given back when the task is finished
+
+	// A claimed publish: its records are [base, base+req.Count). duplicate: the records are those
+	// of an earlier batch at base; this one only waits until they are committed.
+	base      uint64
+	digest    uint64
+	time      uint64 // append time, us
+	duplicate bool
+
+	op   *ring.Op // taskOp
+	job  *log.Job // taskJob
+	call func()   // taskCall
+}
+
+var taskPool = sync.Pool{New: func() any {
+	t := &task{}
+	t.node.Value = t
+	return t
+}}
+
+func newTask(kind taskKind, s *shard) *task {
+	t := taskPool.Get().(*task)
+	t.kind, t.shard = kind, s
+	return t
+}
+
+// free returns t to the pool. Nothing may refer to it any more.
+func (t *task) free() {
+	t.shard, t.req, t.cost = nil, PublishRequest{}, 0
+	t.base, t.digest, t.time, t.duplicate = 0, 0, 0, false
+	t.op, t.job, t.call = nil, nil, nil
+	taskPool.Put(t)
+}
+
+// section is the records section of a publish task.
+func (t *task) section() []byte {
+	return t.req.Buf.Bytes()[t.req.Pos : t.req.Pos+t.req.SectionLen]
+}
+
+// deque is a FIFO of tasks that keeps its memory.
+type deque struct {
+	ring  []*task // length a power of two, or 0
+	first int
+	count int
+}
+
+func (d *deque) push(t *task) {
+	if d.count == len(d.ring) {
+		next := make([]*task, max(64, 2*len(d.ring)))
+		n := copy(next, d.ring[d.first:])
+		copy(next[n:], d.ring[:d.first])
+		d.ring, d.first = next, 0
+	}
+	d.ring[(d.first+d.count)&(len(d.ring)-1)] = t
+	d.count++
+}
+
+func (d *deque) head() *task {
+	if d.count == 0 {
+		return nil
+	}
+	return d.ring[d.first]
+}
+
+func (d *deque) pop() *task {
+	t := d.ring[d.first]
+	d.ring[d.first] = nil
+	d.first = (d.first + 1) & (len(d.ring) - 1)
+	d.count--
+	return t
+}
