@@ -1,0 +1,261 @@
+package log
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+)
+
+// walk is what one pass over a segment found.
+type walk struct {
+	seg SegmentPlan
+	// why the pass stopped; nothing when it reached the offset or the end of the file.
+	why   stop
+	later int64 // position of an entry that proves the end to be damage, 0 = none
+	index *memIndex
+}
+
+// walkSegments goes through the segments with a header, oldest first, and decides which stay and
+// where they end.
+func (p *planner) walkSegments() error {
+	if len(p.segs) == 0 {
+		return nil
+	}
+	p.plan.Base = p.segs[0].header.base
+	p.plan.Next = p.plan.Base
+	last := len(p.segs) - 1
+	for i, s := range p.segs {
+		if s.header.base != p.plan.Next {
+			prev := p.segs[max(0, i-1)]
+			return p.corrupt(prev.id, prev.size, "the segment ends at offset %d, the next one (%d) begins at %d",
+				p.plan.Next, s.id, s.header.base)
+		}
+		if i == last {
+			return p.takeNewest(s)
+		}
+		complete := true
+		if i == last-1 {
+			var err error
+			if complete, err = p.proven(s, p.segs[last]); err != nil {
+				return err
+			}
+		}
+		stays, err := p.takeRetired(s, p.segs[i+1], complete)
+		if err != nil {
+			return err
+		}
+		if !stays {
+			// The newest does not meet this one. It goes first: stopped in between, the next recovery
+			// finds the same picture.
+			p.remove(p.segs[last].id, fmt.Sprintf("it does not begin at offset %d, where the log ends", p.plan.Next))
+			p.segs = p.segs[:last]
+			p.orderRemovals()
+			return nil
+		}
+	}
+	return nil
+}
+
+// orderRemovals moves the steps that unlink before those that cut.
+func (p *planner) orderRemovals() {
+	var first, rest []Step
+	for _, s := range p.plan.Steps {
+		if s.Kind == StepRemove {
+			first = append(first, s)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	p.plan.Steps = append(first, rest...)
+}
+
+// proven says whether all of the last but one segment is known to have been synced: durable.mark
+// has reached the newest; or there is an entry in the newest and either was written under
+// on_commit. Then its first group was written after the last group before it was synced, or
+// after an open, which syncs everything.
+func (p *planner) proven(s, newest *foundSegment) (bool, error) {
+	if p.plan.Mark != nil && p.plan.Mark.Segment >= newest.id {
+		return true, nil
+	}
+	entries, commit, err := p.peek(newest)
+	if err != nil || !entries || commit {
+		return entries && commit, err
+	}
+	_, commit, err = p.peek(s)
+	return commit, err
+}
+
+// peek says whether a segment has a header of its own anywhere behind its first block, and whether
+// the first one found was written under on_commit.
+func (p *planner) peek(s *foundSegment) (entries, commit bool, err error) {
+	f, err := p.open(s.id)
+	if err != nil {
+		return false, false, err
+	}
+	defer f.Close()
+	sc := p.scanner(f, s, true)
+	pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool {
+		commit = h.flags&flagCommit != 0
+		return h.nonce == s.header.nonce
+	})
+	p.plan.Report.ScannedBytes += sc.scanned
+	if err != nil {
+		return false, false, fmt.Errorf("log: recover: %w", err)
+	}
+	return pos != 0, pos != 0 && commit, nil
+}
+
+// takeRetired walks a segment that is not the newest. It is complete when it reaches the first
+// offset of the next one. When it must be and is not, that is damage; else it is cut back by the
+// rule of the end of data, and stays is false: the next one has to go.
+func (p *planner) takeRetired(s, next *foundSegment, mustBeComplete bool) (stays bool, err error) {
+	w, err := p.walk(s, !mustBeComplete, next.header.base)
+	if err != nil {
+		return false, err
+	}
+	if w.seg.Next == next.header.base {
+		if w.seg.Entries == 0 {
+			if p.covered(s.id, blockBytes) {
+				return false, p.corrupt(s.id, blockBytes, "durable.mark covers entries that are not there")
+			}
+			p.remove(s.id, "a segment without entries")
+			return true, nil
+		}
+		if w.seg.Bytes < s.size {
+			p.cutTo(s, w.seg.Bytes, "its entries end there and the next segment goes on")
+		}
+		return true, p.keep(s, &w, true)
+	}
+	if mustBeComplete {
+		what := w.why.what
+		if what == "" {
+			what = fmt.Sprintf("the segment ends at offset %d, the next one (%d) begins at %d", w.seg.Next, next.id, next.header.base)
+		}
+		return false, p.corrupt(s.id, w.seg.Bytes, "%s", what)
+	}
+	if err := p.judge(s, &w); err != nil {
+		return false, err
+	}
+	if w.seg.Bytes < s.size {
+		p.cutTo(s, w.seg.Bytes, w.why.what)
+	}
+	return false, p.keep(s, &w, true)
+}
+
+// takeNewest walks the newest segment and ends it by the rule of the end of data.
+func (p *planner) takeNewest(s *foundSegment) error {
+	w, err := p.walk(s, true, math.MaxUint64)
+	if err != nil {
+		return err
+	}
+	if err := p.judge(s, &w); err != nil {
+		return err
+	}
+	sealed := false
+	if w.seg.Bytes < s.size {
+		p.cutTo(s, w.seg.Bytes, w.why.what)
+		// What is left behind a torn end can never be read as a continuation: the next append opens
+		// a new segment, or puts a new nonce into a header without entries.
+		sealed = w.seg.Entries > 0
+	}
+	return p.keep(s, &w, sealed)
+}
+
+// judge applies the rule of the end of data to the place where a walk stopped.
+func (p *planner) judge(s *foundSegment, w *walk) error {
+	what := w.why.what
+	if p.covered(s.id, w.seg.Bytes) {
+		if what == "" {
+			what = "the file ends"
+		}
+		return p.corrupt(s.id, w.seg.Bytes, "%s, below durable.mark (segment %d, %d bytes)", what, p.plan.Mark.Segment, p.plan.Mark.Bytes)
+	}
+	if w.why.refuse {
+		return p.corrupt(s.id, w.seg.Bytes, "%s", what)
+	}
+	if w.later != 0 {
+		return p.corrupt(s.id, w.seg.Bytes, "%s, but the entry at byte %d was written when all before its group was on the disk", what, w.later)
+	}
+	return nil
+}
+
+// keep records a segment that stays and compares its index file.
+func (p *planner) keep(s *foundSegment, w *walk, sealed bool) error {
+	w.seg.Sealed = sealed
+	p.plan.Next = w.seg.Next
+	name := indexName(s.id)
+	if w.seg.Entries > 0 && !(p.indexes[s.id] && indexMatches(p.o.FS, filepath.Join(p.o.Dir, name), w.seg.Base, w.index)) {
+		why := "missing"
+		if p.indexes[s.id] {
+			why = "not that of the segment"
+		}
+		p.staleIndexes = append(p.staleIndexes, Step{Kind: StepIndex, File: name, Segment: s.id, Why: why})
+	}
+	if sealed {
+		w.index.free()
+	} else {
+		w.seg.index = w.index
+	}
+	p.plan.Segments = append(p.plan.Segments, w.seg)
+	return nil
+}
+
+// walk reads the entries of s until the offset or a place where they do not go on, and feeds what
+// recovery collects: counts, times, producers, the index.
+func (p *planner) walk(s *foundSegment, bodies bool, until uint64) (walk, error) {
+	f, err := p.open(s.id)
+	if err != nil {
+		return walk{}, err
+	}
+	defer f.Close()
+	sc := p.scanner(f, s, bodies)
+	w := walk{
+		seg:   SegmentPlan{ID: s.id, Base: s.header.base, FileBytes: s.size, header: s.header},
+		index: newMemIndex(max(s.size, p.o.SegmentBytes), p.o.IndexSpacing, p.chunks),
+	}
+	var e scannedEntry
+	for sc.next < until {
+		more, why, err := sc.step(&e)
+		if err != nil {
+			return walk{}, fmt.Errorf("log: recover: %w", err)
+		}
+		if !more {
+			w.why = why
+			break
+		}
+		w.count(&e)
+		if indexDue(e.pos, w.index.last, p.o.IndexSpacing) {
+			w.index.add(indexEntry{base: e.header.base, pos: e.pos})
+		}
+		p.collect(&e)
+	}
+	w.seg.Bytes, w.seg.Next = sc.pos, sc.next
+	if bodies && w.why.what != "" {
+		if w.later, err = sc.laterGroup(); err != nil {
+			return walk{}, fmt.Errorf("log: recover: %w", err)
+		}
+	}
+	p.plan.Report.ScannedBytes += sc.scanned
+	return w, nil
+}
+
+func (w *walk) count(e *scannedEntry) {
+	if w.seg.Entries == 0 {
+		w.seg.FirstMicros = e.header.micros
+		w.seg.OnCommit = e.header.flags&flagCommit != 0
+	}
+	w.seg.LastMicros = e.header.micros
+	w.seg.Entries++
+	w.seg.Records += uint64(e.header.count)
+}
+
+// collect takes from an entry what outlives the walk.
+func (p *planner) collect(e *scannedEntry) {
+	h := &e.header
+	p.plan.epoch = max(p.plan.epoch, h.epoch)
+	p.plan.micros = max(p.plan.micros, h.micros)
+	if producer, _, ok := optionParts(h.flags, e.option); ok && producer != nil {
+		part := decodeProducerPart(producer)
+		p.plan.producers.Add(part.id, part.sequence, part.digest, h.base, h.count)
+	}
+}
