@@ -41,7 +41,7 @@ func Open(kind string, o Options) (Engine, string, error) {
 		if err == nil {
 			return e, "", nil
 		}
-		if !refused(err) {
+		if _, ok := errors.AsType[refusedError](err); !ok {
 			return nil, "", err
 		}
 		p, perr := OpenPortable(PortableOptions{Depth: o.Depth, Workers: o.Workers})
@@ -60,16 +60,23 @@ type URingOptions Options
 // errUntrusted is the cause when a ring works but does not do what it should.
 var errUntrusted = errors.New("the ring did not pass its proof")
 
-// refused reports whether the kernel does not let us use io_uring, or not well enough.
-func refused(err error) bool {
+// refusedError marks an error for which KindAuto falls back.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
+// refuse marks an error of the ring when it means that the kernel does not let us use io_uring,
+// or not well enough.
+func refuse(err error) error {
 	for _, e := range []error{syscall.EPERM, syscall.ENOSYS, syscall.EINVAL, syscall.EOPNOTSUPP, errUntrusted} {
 		if errors.Is(err, e) {
-			return true
+			return refusedError{err}
 		}
 	}
-	return false
+	return err
 }
 
+// refusal is the reason to log.
 func refusal(err error) string {
 	s := err.Error()
 	if v := uringDisabled(); v != "" {

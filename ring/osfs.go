@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -27,7 +28,7 @@ func (osFS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 		f.Close()
 		return nil, Classify("open", name, err)
 	}
-	return &osFile{f: f, fd: f.Fd()}, nil
+	return newOSFile(f), nil
 }
 
 // MkdirAll makes one level, syncs it into its parent, and only then makes the next. So after a
@@ -135,12 +136,20 @@ func (osFS) Lock(name string) (io.Closer, error) {
 
 // osFile is an open file of the operating system.
 type osFile struct {
-	f  *os.File
-	fd uintptr
+	f *os.File
+	// fd is ^0 once the file is closed: the number may soon belong to another file, and an
+	// engine that goes by the methods is told. Written by Close, read by engines.
+	fd atomic.Uintptr
+}
+
+func newOSFile(f *os.File) *osFile {
+	o := &osFile{f: f}
+	o.fd.Store(f.Fd())
+	return o
 }
 
 func (o *osFile) Name() string { return o.f.Name() }
-func (o *osFile) Fd() uintptr  { return o.fd }
+func (o *osFile) Fd() uintptr  { return o.fd.Load() }
 
 func (o *osFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := o.f.ReadAt(p, off)
@@ -152,7 +161,10 @@ func (o *osFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, Classify("write", o.f.Name(), err)
 }
 
-func (o *osFile) Close() error { return Classify("close", o.f.Name(), o.f.Close()) }
+func (o *osFile) Close() error {
+	o.fd.Store(^uintptr(0))
+	return Classify("close", o.f.Name(), o.f.Close())
+}
 
 func (o *osFile) Size() (int64, error) {
 	info, err := o.f.Stat()

@@ -39,7 +39,7 @@ func limits(depth, workers int) (int, int) {
 // write and sync with blocking calls. Operations are taken in the order of Submit by whichever
 // worker is free, so that a slow file holds back others only when every worker waits for one.
 func OpenPortable(o PortableOptions) (Engine, error) {
-	return newPortable(o.Depth, o.Workers), nil
+	return newPortable(o.Depth, o.Workers, &counters{}), nil
 }
 
 type portable struct {
@@ -48,16 +48,17 @@ type portable struct {
 	queue          chan *Op      // as long as room: a send never blocks
 	running        sync.WaitGroup
 	closed         atomic.Bool
-	stats          counters
+	stats          *counters
 }
 
-func newPortable(depth, workers int) *portable {
+func newPortable(depth, workers int, stats *counters) *portable {
 	depth, workers = limits(depth, workers)
 	e := &portable{
 		depth:   depth,
 		workers: workers,
 		room:    make(chan struct{}, depth),
 		queue:   make(chan *Op, depth),
+		stats:   stats,
 	}
 	for range workers {
 		e.running.Go(e.work)
@@ -87,9 +88,14 @@ func (e *portable) Submit(ops []*Op) {
 			continue
 		}
 		op.Err, op.Written = nil, 0
-		e.room <- struct{}{}
-		e.queue <- op
+		e.start(op)
 	}
+}
+
+// start waits for room and queues one operation.
+func (e *portable) start(op *Op) {
+	e.room <- struct{}{}
+	e.queue <- op
 }
 
 // Close may be called twice.

@@ -6,7 +6,7 @@ import "syscall"
 
 // OpenURing refuses: io_uring is Linux's.
 func OpenURing(URingOptions) (Engine, error) {
-	return nil, &Error{Op: "io_uring setup", Class: ErrUnsupported, Err: syscall.ENOSYS}
+	return nil, refuse(&Error{Op: "io_uring setup", Class: ErrUnsupported, Err: syscall.ENOSYS})
 }
 
 func uringDisabled() string { return "" }
