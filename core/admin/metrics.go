@@ -1,0 +1,126 @@
+package admin
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The metrics of this version. Names that the reference has are kept, with ringcast_ in place of
+// its prefix (broker.md 6.5); the others are ringcast_PACKAGE_NOUN_UNIT. A "shard" label is a core
+// shard.
+var (
+	readyState    = desc("ringcast_ready_state", "1 while the broker takes traffic.")
+	drainDuration = desc("ringcast_drain_duration_ms", "How long the drain took; 0 before it.")
+	drainForced   = desc("ringcast_drain_forced_total", "Drains of a part that were cut short: work was lost.", "subsystem")
+
+	publishRequests  = desc("ringcast_publish_requests_total", "Publishes answered, by outcome.", "result")
+	publishBytes     = desc("ringcast_publish_bytes_total", "Payload bytes published.")
+	ingressDepth     = desc("ringcast_broker_ingress_queue_depth", "Publishes in lanes, waiting for their claim.")
+	ingressDropped   = desc("ringcast_broker_ingress_dropped_total", "Unacknowledged publishes dropped because a queue was full.")
+	ackedDropped     = desc("ringcast_broker_acked_publishes_dropped_total", "Publishes that were acknowledged when queued and failed later.")
+	claimJobs        = desc("ringcast_broker_publish_claim_jobs", "Publishes per claim.")
+	jsonPublishes    = desc("ringcast_broker_json_publishes_total", "Publishes in JSON.")
+	inflightRequests = desc("ringcast_inflight_requests", "Accepted publishes without an outcome.")
+	inflightBytes    = desc("ringcast_core_publish_inflight_bytes", "Payload bytes of accepted publishes without an outcome.")
+	streamsDefined   = desc("ringcast_core_streams", "Streams in the catalogue.")
+	cachesDefined    = desc("ringcast_core_caches", "Caches in the catalogue.")
+
+	tenantMessages  = desc("ringcast_tenant_published_messages_total", "Records published.", "tenant")
+	tenantBytes     = desc("ringcast_tenant_published_bytes_total", "Payload bytes published.", "tenant")
+	tenantQueueFull = desc("ringcast_tenant_publish_queue_full_total", "Publishes that found no room.", "tenant", "action")
+
+	subscriptionsOpen = desc("ringcast_sub_connection_subscribers", "Open subscriptions.")
+	deliveredRecords  = desc("ringcast_sub_delivered_records_total", "Records delivered to subscriptions.")
+	deliveredBytes    = desc("ringcast_sub_delivered_bytes_total", "Bytes delivered to subscriptions.")
+	subDropped        = desc("ringcast_sub_queue_dropped_total", "Deliveries (batches) dropped at a subscriber's full queue.")
+	subDisconnect     = desc("ringcast_subscriber_disconnect_total", "Subscriptions ended, by cause.", "cause")
+	subsRefused       = desc("ringcast_serve_subscriptions_refused_total", "Subscriptions refused by a limit.")
+
+	executorSteps  = desc("ringcast_sched_steps_total", "Turns of an executor.", "shard")
+	executorParks  = desc("ringcast_sched_parks_total", "Times an executor went to sleep.", "shard")
+	executorYields = desc("ringcast_sched_yields_total", "Times an executor gave the processor to others.", "shard")
+	executorPinned = desc("ringcast_sched_pinned", "1 while the executor is bound to a CPU.", "shard")
+
+	failedShards     = desc("ringcast_storage_failed_shards", "Shards whose log failed for good; a restart is needed.")
+	storageEngine    = desc("ringcast_storage_engine", "1 for the append engine that runs.", "engine")
+	engineFallback   = desc("ringcast_storage_engine_fallback", "1 if the engine that runs is not the preferred one; /v1/status says why.")
+	storageSubmits   = desc("ringcast_storage_submit_total", "Calls that started disk operations.", "shard")
+	storageOps       = desc("ringcast_storage_ops_total", "Disk operations ended.", "shard")
+	storageBytes     = desc("ringcast_storage_written_bytes_total", "Bytes written to logs.", "shard")
+	storageSyncs     = desc("ringcast_storage_sync_total", "Syncs that succeeded.", "shard")
+	storageErrors    = desc("ringcast_storage_op_failures_total", "Disk operations that failed.", "shard")
+	storageShort     = desc("ringcast_storage_short_writes_total", "Writes that had to be continued.", "shard")
+	storageRetries   = desc("ringcast_storage_retries_total", "Interrupted operations that were tried again.", "shard")
+	storageOverflows = desc("ringcast_storage_ring_overflows_total", "Completion queue overflows.", "shard")
+	storageFull      = desc("ringcast_storage_full_total", "Publishes refused because the disk was full.", "shard")
+
+	sessionConns        = desc("ringcast_serve_connections", "Open client connections.")
+	sessionStreams      = desc("ringcast_serve_streams", "Open client streams.")
+	sessionSubs         = desc("ringcast_serve_event_streams", "Open event streams.")
+	sessionConnsTotal   = desc("ringcast_serve_connections_total", "Client connections since the start.")
+	sessionStreamsTotal = desc("ringcast_serve_streams_total", "Client streams since the start.")
+	sessionSubsTotal    = desc("ringcast_serve_event_streams_total", "Event streams since the start.")
+	sessionAuth         = desc("ringcast_serve_auth_total", "Authentications of streams, by outcome.", "result")
+	authTimeouts        = desc("ringcast_quic_auth_timeout_total", "Connections and streams given up because nobody authenticated.", "what")
+	sessionForbidden    = desc("ringcast_serve_forbidden_total", "Requests refused for a missing permission or another tenant.")
+	sessionUnsupported  = desc("ringcast_serve_unsupported_total", "Requests of a kind that this version does not serve.")
+	unackedLost         = desc("ringcast_serve_unacked_lost_total", "Unacknowledged publishes dropped before a queue: unknown stream, bad shard, drain.")
+	ackTimeouts         = desc("ringcast_serve_ack_timeout_total", "Publishes answered unacknowledged because their outcome took too long.")
+	ackLate             = desc("ringcast_serve_ack_late_total", "Outcomes that came after that answer.")
+	ackOverdue          = desc("ringcast_serve_ack_overdue_total", "Streams ended because their answers stood still.")
+	badInput            = desc("ringcast_serve_bad_input_total", "Malformed input, by kind.", "reason")
+
+	connsRefused     = desc("ringcast_quic_connections_refused_total", "Connections refused in the handshake.", "reason")
+	connsAccepted    = desc("ringcast_quic_connections_accepted_total", "Connections whose handshake was finished.")
+	handshakesOpen   = desc("ringcast_quic_handshakes", "Unfinished handshakes.")
+	socketDrops      = desc("ringcast_netio_receive_dropped_total", "Datagrams dropped by the kernel because the receive buffer was full.")
+	socketSendErrors = desc("ringcast_netio_send_errors_total", "Sends that failed and were treated as packet loss.")
+	socketGSOErrors  = desc("ringcast_netio_gso_errors_total", "Segmented sends that the kernel or a device refused.")
+	socketGSO        = desc("ringcast_netio_gso", "1 while segmentation offload is used.", "listener")
+	socketBuffer     = desc("ringcast_netio_socket_buffer_bytes", "Socket buffers as the kernel gave them.", "listener", "direction")
+
+	tokensVerified = desc("ringcast_auth_verified_total", "Tokens accepted.")
+	tokensRefused  = desc("ringcast_auth_refused_total", "Tokens refused, by reason.", "reason")
+
+	cacheEntries = desc("ringcast_cache_entries", "Entries of all caches.")
+	cacheBytes   = desc("ringcast_cache_bytes", "Memory of all caches.")
+	cacheReads   = desc("ringcast_cache_reads_total", "Cache reads, by outcome.", "result")
+	cacheWrites  = desc("ringcast_cache_writes_total", "Cache writes.", "kind")
+	cacheRemoved = desc("ringcast_cache_removed_total", "Entries that went away by themselves, by cause.", "cause")
+
+	poolInUse      = desc("ringcast_wire_bufs", "Frame buffers handed out.")
+	poolInUseBytes = desc("ringcast_wire_buf_bytes", "Memory of frame buffers handed out.")
+	poolFreeBytes  = desc("ringcast_wire_buf_free_bytes", "Memory of frame buffers waiting to be used again.")
+	poolGets       = desc("ringcast_wire_buf_gets_total", "Frame buffers handed out since the start.")
+	poolMisses     = desc("ringcast_wire_buf_misses_total", "Of those, newly allocated.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// emitter sends values of a moment.
+type emitter struct{ ch chan<- prometheus.Metric }
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emitter) count(d *prometheus.Desc, v uint64, labels ...string) {
+	e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+// summary sends a count and a sum, from which a dashboard computes the mean.
+func (e emitter) summary(d *prometheus.Desc, n uint64, sum float64) {
+	e.ch <- prometheus.MustNewConstSummary(d, n, sum, nil)
+}
+
+func shardLabel(n int) string { return strconv.Itoa(n) }
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,102 @@
+"""Interop run: the official Python client against the ringcastd built from this tree.
+
+    python main.py --bin DIR [--only WORD]
+
+Prints PASS or FAIL per case, what the client said about itself on the wire, and the totals.
+Ends with 1 when a case failed.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import felix
+
+import cases_async  # noqa: F401  (registers its cases)
+import cases_sync  # noqa: F401
+from broker import Broker
+from runner import CASES, run_all
+
+
+class Context:
+    """What cases get: broker (shared), strict (AUTO_CREATE off), spare (may be killed)."""
+
+    def __init__(self, bindir, tmp):
+        self.bindir = bindir
+        daemon = os.path.join(bindir, "ringcastd")
+        self.broker = Broker(daemon, os.path.join(tmp, "shared"))
+        self.strict = Broker(daemon, os.path.join(tmp, "strict"), "--auto-create=false")
+        self.spare = Broker(daemon, os.path.join(tmp, "spare"))
+        self.refused = []
+
+    def brokers(self):
+        return (self.broker, self.strict, self.spare)
+
+    def client(self, broker=None):
+        broker = broker or self.broker
+        return felix.Client(broker.quic, tenant_id="dev", token=broker.token, ca_file=broker.ca)
+
+    def mint(self, *flags):
+        """A token made with the shared broker's signing key."""
+        return subprocess.run(
+            [os.path.join(self.bindir, "ringcast"), "token", "mint", "--key", self.broker.signing_key, "--tenant", "dev", *flags],
+            check=True, capture_output=True, text=True).stdout.strip()
+
+
+def seen_on_the_wire(broker):
+    """The capability fields of the client's auth, as the broker logged them at debug level."""
+    found = set(re.findall(r"client_flags=(\S+) client_features=(\S+)", broker.log()))
+    for flags, features in sorted(found):
+        yield f"client_flags={flags} client_features={features}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--only", default=None)
+    args = parser.parse_args()
+    # Cases of the killing kind last: a broker that does not come back fails only them.
+    CASES.sort(key=lambda c: "restart" in c[0] or "kill" in c[0])
+    version = importlib.metadata.version("felix-client")
+    print(f"felix-client {version} on Python {sys.version.split()[0]}", flush=True)
+    tmp = tempfile.mkdtemp(prefix="ringcast-interop-")
+    context = Context(os.path.abspath(args.bin), tmp)
+    failed = 1
+    try:
+        for b in context.brokers():
+            b.start()
+        failed = run_all(context, args.only)
+        lines = list(seen_on_the_wire(context.broker))
+        for line in lines:
+            print("seen on the wire:", line)
+        if not lines:
+            print("FAIL the broker logged no capability fields")
+            failed += 1
+        if failed:
+            for b in context.brokers():
+                print(f"--- end of {b.log_path}\n{b.tail(15)}")
+    finally:
+        for b in context.brokers():
+            try:
+                code = b.stop()
+                if code:
+                    print(f"FAIL {b.log_path}: the broker ended with {code}\n{b.tail()}")
+                    failed += 1
+            except RuntimeError as e:
+                print("FAIL", e)
+                failed += 1
+        if failed:
+            print("data and logs are kept in", tmp)
+        else:
+            shutil.rmtree(tmp, ignore_errors=True)
+    sys.stdout.flush()
+    os._exit(1 if failed else 0)  # a case that hangs holds a thread of the client
+
+
+if __name__ == "__main__":
+    main()
