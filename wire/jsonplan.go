@@ -124,7 +124,8 @@ func valueOf(t reflect.Type) value {
 		if t.Elem().Kind() == reflect.Uint8 {
 			return bytesValue{}
 		}
-		return sliceValue{t, valueOf(t.Elem())}
+		elem := valueOf(t.Elem())
+		return sliceValue{t, elem, leastText(elem)}
 	case reflect.Struct:
 		return planOf(t, false)
 	}
@@ -366,19 +367,39 @@ func (p pointerValue) write(dst []byte, v reflect.Value) []byte {
 type sliceValue struct {
 	slice reflect.Type
 	value value
+	least int // bytes of text that an element takes at least
+}
+
+// leastText returns a lower bound for the text of a value.
+func leastText(v value) int {
+	switch v := v.(type) {
+	case *plan:
+		n := len("{}")
+		for i := range v.fields {
+			if v.required&(1<<i) != 0 {
+				n += len(v.fields[i].key) + leastText(v.fields[i].value)
+			}
+		}
+		return n
+	case stringValue, bytesValue:
+		return len(`""`)
+	}
+	return 1
 }
 
 func (l sliceValue) read(s *scanner, v reflect.Value) bool {
 	if !s.open('[') {
 		return false
 	}
-	n, ok := s.count()
+	n, size, ok := s.count()
 	if !ok {
 		return false
 	}
-	// Each element stands for at least two bytes of input, which bounds what is made here.
-	v.Set(reflect.MakeSlice(l.slice, n, n))
-	for i := range n {
+	// Room for one element more than the text can hold whole ones. If n is above that, one of the
+	// first room elements fails, and nothing is reserved on the word of the others.
+	room := min(n, (size+1)/(l.least+1)+1)
+	v.Set(reflect.MakeSlice(l.slice, room, room))
+	for i := range room {
 		if more, _ := s.more(']', i == 0); !more || !l.value.read(s, v.Index(i)) {
 			return false
 		}

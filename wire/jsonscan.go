@@ -397,23 +397,25 @@ func (s *scanner) literal(word string) bool {
 	return true
 }
 
-// count returns how many elements the array has whose bracket was just opened, and goes back to
-// its start, so that what holds them is allocated once and not grown.
-func (s *scanner) count() (int, bool) {
+// count returns how many elements the array has whose bracket was just opened, and the bytes of
+// text up to its end. It goes back to the start, so that what holds the elements is allocated once
+// and not grown.
+func (s *scanner) count() (n, size int, ok bool) {
 	at, depth := s.at, s.depth
-	n := 0
-	for ; ; n++ {
+	for {
 		more, ok := s.more(']', n == 0)
 		if !ok {
-			return 0, false
+			return 0, 0, false
 		}
 		if !more {
+			size = s.at - at - 1
 			s.at, s.depth = at, depth
-			return n, true
+			return n, size, true
 		}
 		if !s.skip() {
-			return 0, false
+			return 0, 0, false
 		}
+		n++
 	}
 }
 
