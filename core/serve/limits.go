@@ -1,0 +1,25 @@
+package serve
+
+import "time"
+
+const (
+	// windowMax bounds what may be configured as a publish window.
+	windowMax = 1 << 16
+	// slotChunk is how many slots a stream allocates at a time.
+	slotChunk = 32
+	// repliesMax is how many bytes of answers other than publish answers a stream may have queued
+	// before its reader stops reading. One answer may pass it.
+	repliesMax = 256 << 10
+	// keepWriteBytes is the largest write buffer a stream keeps between writes.
+	keepWriteBytes = 64 << 10
+	// gatherBytes is how much of an event stream's small frames is joined in one write.
+	gatherBytes = 64 << 10
+	// directBytes is the size from which on a frame is written from where it lies.
+	directBytes = 16 << 10
+	// publisherMax is the longest principal that is kept with a record (wire.md 3.2).
+	publisherMax = 255
+	// ticksPerAckWait divides the ack wait into sweeps.
+	ticksPerAckWait = 8
+	// drainPoll is how often a drain looks whether everything owed is written.
+	drainPoll = 5 * time.Millisecond
+)
