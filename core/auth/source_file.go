@@ -156,8 +156,8 @@ func (s *DirSource) Keys(_ context.Context, tenant string) (*KeySet, error) {
 	}
 	f = &keyFile{name: filepath.Join(s.dir, tenant+".json"), lg: s.lg, now: s.now}
 	set, err := f.keys()
-	if set == nil && err == nil {
-		return nil, nil // not remembered: anybody may ask for any name
+	if f.mark == (fileMark{}) {
+		return nil, err // no such file; not remembered, since anybody may ask for any name
 	}
 	s.mu.Lock()
 	if _, ok := s.files[tenant]; !ok {
