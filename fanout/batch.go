@@ -13,7 +13,7 @@ import (
 type batch struct {
 	held   []*Envelope
 	out    [][]byte
-	size   int    // bytes of out, or a little more
+	size   int    // bytes of out; of the open frame, as if its runs went out alone
 	events int    // records in it
 	frames int    // in it
 	full   bool   // the next envelope must wait for the next write
@@ -83,8 +83,10 @@ func (b *batch) close(shape wire.Flags) {
 			Count:     b.openCount,
 		}, b.openBody)
 		b.out = append(b.out, header)
+		b.size += len(header)
 		for i := range b.open {
 			o := &b.open[i]
+			b.size -= o.r.headerLen
 			frames := o.c.frames[o.r.first:o.r.end]
 			if body := frames[0][o.r.headerLen:]; len(body) > 0 {
 				b.out = append(b.out, body)
