@@ -30,6 +30,8 @@ type fakeBroker struct {
 	onSubscribe func(n int, m *wire.Subscribe) wire.Message // another answer
 	onFrame     func(sub, frame int, f *eventFrame) frameAction
 
+	script sync.Mutex // held while a script runs
+
 	mu        sync.Mutex
 	logs      map[uint32][]fakeRecord // by shard; offset = index
 	base      uint64                  // oldest retained offset, all shards
@@ -81,11 +83,12 @@ type eventFrame struct {
 type frameAction uint8
 
 const (
-	frameSend  frameAction = iota
-	frameReset             // reset the event stream instead
-	frameLag               // last message subscription_lagged
-	frameFin               // orderly end
-	frameLose              // lose the connection
+	frameSend     frameAction = iota
+	frameReset                // reset the event stream instead, once all before it was read
+	frameResetNow             // reset it whatever was read
+	frameLag                  // last message subscription_lagged
+	frameFin                  // orderly end
+	frameLose                 // lose the connection
 	frameDelete
 	frameRevoke
 )
@@ -304,7 +307,9 @@ func (s *fakeStream) publish(p *wire.BinaryPublish, binary bool) {
 	b.mu.Unlock()
 	var r reaction
 	if b.onPublish != nil {
+		b.script.Lock()
 		r = b.onPublish(n, p)
+		b.script.Unlock()
 	}
 	if r.before != nil {
 		r.before()
@@ -493,14 +498,21 @@ func (s *fakeStream) feed(ev netio.SendStream, sub int, id uint64, shard uint32,
 		next := from + uint64(len(f.records))
 		action := frameSend
 		if b.onFrame != nil {
+			b.script.Lock()
 			action = b.onFrame(sub, frame, f)
+			b.script.Unlock()
 		}
 		var last wire.Message
 		switch action {
+		case frameResetNow:
+			ev.CancelWrite(netio.ResetInterrupted)
+			return
 		case frameReset:
+			drain(ev)
 			ev.CancelWrite(netio.ResetInterrupted)
 			return
 		case frameLose:
+			drain(ev)
 			b.loseConn(s.conn)
 			return
 		case frameLag:
@@ -522,6 +534,21 @@ func (s *fakeStream) feed(ev netio.SendStream, sub int, id uint64, shard uint32,
 			return
 		}
 		from = next
+	}
+}
+
+// drain waits until the client has read what was written.
+func drain(ev netio.SendStream) {
+	p, ok := ev.(*pipeStream)
+	for ok {
+		p.out.mu.Lock()
+		empty, changed := len(p.out.buf) == 0 || p.out.err != nil, p.out.changed
+		p.out.mu.Unlock()
+		if empty {
+			time.Sleep(time.Millisecond) // virtual: what was read is also used
+			return
+		}
+		<-changed
 	}
 }
 

@@ -14,10 +14,11 @@ import (
 
 // Defaults and bounds of the package.
 const (
-	dialTimeoutDefault = 10 * time.Second // one attempt, handshake and first auth together
-	answerTimeout      = 30 * time.Second // of a publish in flight, and of a call without a deadline
-	helloTimeout       = 10 * time.Second // of the first frame on an event stream
-	closeTimeout       = 5 * time.Second  // of the end of a publish stream (HZ-34)
+	dialTimeoutDefault = 10 * time.Second       // one attempt, handshake and first auth together
+	answerTimeout      = 30 * time.Second       // of a publish in flight, and of a call without a deadline
+	helloTimeout       = 10 * time.Second       // of the first frame on an event stream
+	helloGrace         = 200 * time.Millisecond // once some event stream failed before its hello
+	closeTimeout       = 5 * time.Second        // of the end of a publish stream (HZ-34)
 	backoffBaseDefault = 20 * time.Millisecond
 	backoffMaxDefault  = time.Second
 	notFoundPatience   = 5 * time.Second // of a resuming subscription; a restarting broker may still open its streams

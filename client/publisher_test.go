@@ -20,11 +20,9 @@ func inBubble(t *testing.T, f func(t *testing.T, ctx context.Context, b *fakeBro
 	synctest.Test(t, func(t *testing.T) {
 		b := newFakeBroker()
 		c := newFakeClient(t, b, opts...)
+		defer b.close()
+		defer c.Close() //nolint:errcheck // always nil
 		f(t, bounded(t), b, c)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		b.close()
 	})
 }
 

@@ -171,6 +171,7 @@ func (r *receiver) attach(ctx context.Context) (*eventStream, error) {
 	if err != nil {
 		return nil, err
 	}
+	failed := ss.greetFailed()
 	if err := st.send(req); err != nil {
 		return nil, ctxFirst(ctx, err)
 	}
@@ -183,7 +184,7 @@ func (r *receiver) attach(ctx context.Context) (*eventStream, error) {
 	}
 	switch m := m.(type) {
 	case *wire.Subscribed:
-		es, err := ss.claim(ctx, m.SubscriptionID)
+		es, err := ss.claim(ctx, m.SubscriptionID, failed)
 		if err != nil {
 			return nil, err
 		}

@@ -68,6 +68,11 @@ func (o *outbox) refusedSequence(m *wire.PublishRefused, now int64) error {
 		}
 		o.queue.insert(b)
 	case wire.RefusedUnknownProducer:
+		if o.unfinished(0) {
+			// Nothing of this producer was applied yet: b overtook the refused first batch.
+			o.queue.insert(b)
+			break
+		}
 		o.seq.broken()
 		if b.maybe {
 			o.fail(b, unknown(refusedError(m)))

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -22,6 +24,7 @@ type session struct {
 	mu     sync.Mutex // guards what follows
 	idle   []*stream
 	events map[uint64]*eventSlot // by subscription id
+	failed chan struct{}         // closed and replaced when an event stream ended before its hello
 	wg     sync.WaitGroup        // readers of hellos
 }
 
@@ -44,6 +47,7 @@ func newSession(ctx context.Context, conn netio.Conn, cfg *config, pool *wire.Po
 	s := &session{
 		conn: conn, cfg: cfg, pool: pool,
 		calls: make(chan struct{}, callStreamsMax), events: make(map[uint64]*eventSlot),
+		failed: make(chan struct{}),
 	}
 	st, err := openStream(ctx, conn, cfg, pool, offerBasic)
 	if err != nil {
@@ -79,6 +83,10 @@ func (s *session) greet(in netio.ReceiveStream) {
 	es := &eventStream{io: in, frames: netio.NewFrameReader(in, s.pool)}
 	if err := in.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil || es.hello() != nil {
 		in.CancelRead(netio.ResetNone)
+		s.mu.Lock()
+		close(s.failed)
+		s.failed = make(chan struct{})
+		s.mu.Unlock()
 		return
 	}
 	_ = in.SetReadDeadline(time.Time{}) // an ended stream shows at its first read
@@ -93,6 +101,13 @@ func (s *session) greet(in netio.ReceiveStream) {
 	}
 	slot.stream = es
 	close(slot.found)
+}
+
+// greetFailed is closed when the next event stream ends before its hello.
+func (s *session) greetFailed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }
 
 func (es *eventStream) hello() error {
@@ -125,20 +140,32 @@ func (s *session) slot(id uint64) *eventSlot {
 	return slot
 }
 
-// claim waits for the event stream of a subscription that the broker has granted.
-func (s *session) claim(ctx context.Context, id uint64) (*eventStream, error) {
+// claim waits for the event stream of a subscription that the broker has granted. A stream that
+// was reset before its hello arrived cannot be told apart: whoever waits then waits only a little
+// longer and subscribes again.
+//
+// failed is what greetFailed returned before the subscribe was sent.
+func (s *session) claim(ctx context.Context, id uint64, failed <-chan struct{}) (*eventStream, error) {
 	slot := s.slot(id)
 	timeout := time.NewTimer(helloTimeout)
 	defer timeout.Stop()
 	var err error
-	select {
-	case <-slot.found:
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-s.conn.Context().Done():
-		err = context.Cause(s.conn.Context())
-	case <-timeout.C:
-		err = protocolError("subscribed without an event stream", nil)
+	missing := protocolError("subscribed without an event stream", nil)
+	for waiting := true; waiting; {
+		waiting = false
+		select {
+		case <-slot.found:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-s.conn.Context().Done():
+			err = context.Cause(s.conn.Context())
+		case <-timeout.C:
+			err = missing
+		case <-failed:
+			waiting, failed = true, s.greetFailed()
+			missing = fmt.Errorf("client: event stream before its hello: %w", io.ErrUnexpectedEOF)
+			timeout.Reset(helloGrace)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
