@@ -3,7 +3,6 @@
 package fanout
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -18,11 +17,12 @@ type Part struct {
 	Count      uint32 // records; a part without any is not delivered
 	TimeMicros uint64 // append time, on a durable stream
 	Publisher  string // "" = not recorded; at most wire.PublisherMax bytes
-	// Section is the records section: u32 count, then the records. It is never changed.
+	// Section is four bytes that are not looked at, the count word of a publish, and the records.
+	// The records are never changed.
 	Section []byte
-	// Buf holds Section at Bytes()[Pos]. The bytes before it, and the count word, may be
-	// overwritten by a frame header: nobody reads them any more. nil = Section is ordinary memory
-	// that does not change.
+	// Buf holds Section at Bytes()[Pos]. The bytes before the records, those four and what is in
+	// front of them, may be overwritten by a frame header: nobody else reads them any more. nil =
+	// Section is ordinary memory that does not change.
 	Buf *wire.Buf
 	Pos int
 }
@@ -92,7 +92,7 @@ func (e *Envelope) add(p *Part) {
 		return
 	}
 	if invariants.Enabled && p.Base < e.next {
-		panic(fmt.Sprintf("fanout: part at offset %d after %d", p.Base, e.next))
+		panic("fanout: parts are not in offset order")
 	}
 	if len(e.parts) == 0 {
 		e.base = p.Base

@@ -264,10 +264,12 @@ func checkEquation(t tester, s *Subscriber, offeredBatches, offeredRecords uint6
 func eventually(t tester, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
+	tick := time.NewTicker(50 * time.Microsecond)
+	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(50 * time.Microsecond)
+		<-tick.C
 	}
 }

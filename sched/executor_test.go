@@ -192,7 +192,7 @@ func TestRunEndsThoughTheStepperNeverDoes(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e := NewExecutor(ExecutorOptions{CPU: -1}, stepFunc(func(int64) (bool, int64) {
 			cancel()
-			time.Sleep(time.Millisecond) // work
+			<-time.After(time.Millisecond) // work
 			return true, 0
 		}))
 		began := time.Now()
@@ -218,7 +218,7 @@ func TestExecutorSleepsUntilWakeAt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { e.Run(ctx) })
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		synctest.Wait()
 		if len(steps) != 3 || steps[1]-steps[0] != 5e6 || steps[2]-steps[1] != 5e6 {
 			t.Errorf("steps at %v", steps)
@@ -343,7 +343,7 @@ func TestClockFollowsTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { c.Run(ctx) })
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if lag := Mono() - c.Now(); lag < 0 || lag > int64(clockTick) {
 			t.Errorf("the clock lags by %v", time.Duration(lag))

@@ -100,7 +100,6 @@ func TestTenantsShareByBytes(t *testing.T) { // PUB-13
 			q := NewFairQueue[int]()
 			a := NewAdmission(1, 1)
 			biggest := 0
-			var lanes []*Lane[int] // refilled whenever they have been served
 			for i, n := range c.lanes {
 				tenant := a.NewTenant()
 				biggest = max(biggest, c.bytes[i])
@@ -108,7 +107,6 @@ func TestTenantsShareByBytes(t *testing.T) { // PUB-13
 					l := q.NewLane(tenant)
 					q.Push(l, i, c.bytes[i])
 					q.Push(l, i, c.bytes[i])
-					lanes = append(lanes, l)
 				}
 			}
 			served := make([]int, len(c.lanes))
@@ -141,10 +139,8 @@ func TestSmallPublishWaitsAtMostItsShare(t *testing.T) { // PUB-13
 	q := NewFairQueue[string]()
 	a := NewAdmission(1, 1)
 	flood, quiet := a.NewTenant(), a.NewTenant()
-	var floods []*Lane[string]
 	for range 8 {
 		l := q.NewLane(flood)
-		floods = append(floods, l)
 		for range 100 {
 			q.Push(l, "flood", 1<<20)
 		}
