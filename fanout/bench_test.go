@@ -117,3 +117,34 @@ func BenchmarkFeed(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkIdleSubscriber is the memory of a subscriber that has nothing to do: its queue, its
+// feeder and the feeder's goroutine.
+func BenchmarkIdleSubscriber(b *testing.B) {
+	const n = 5000
+	var held uint64
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		subs := make([]*Subscriber, n)
+		var wg sync.WaitGroup
+		for i := range subs {
+			subs[i] = NewSubscriber(SubscriberOptions{})
+			wg.Go(func() { Feed(b.Context(), subs[i], nullSink{}, Limits{}) })
+		}
+		for _, s := range subs {
+			for s.state.Load()&stateSleeping == 0 {
+				runtime.Gosched()
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		held = after.HeapInuse + after.StackInuse - before.HeapInuse - before.StackInuse
+		for _, s := range subs {
+			s.End(EndStopped)
+		}
+		wg.Wait()
+	}
+	b.ReportMetric(float64(held)/n, "B/sub")
+}
