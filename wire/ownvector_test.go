@@ -13,7 +13,7 @@ import (
 
 // readAnnotated reads a frame written by hand: per line hex digits or text between back quotes,
 // and a comment.
-func readAnnotated(t *testing.T, path string) []byte {
+func readAnnotated(t testing.TB, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {

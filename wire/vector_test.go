@@ -63,7 +63,7 @@ type errorDetail struct {
 	RetryAfterMS uint64 `json:"retry_after_ms"`
 }
 
-func loadVector(t *testing.T, path string) (vector, []byte) {
+func loadVector(t testing.TB, path string) (vector, []byte) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func loadVector(t *testing.T, path string) (vector, []byte) {
 	return v, mustHex(t, v.FrameHex)
 }
 
-func mustHex(t *testing.T, text string) []byte {
+func mustHex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(text)
 	if err != nil {
