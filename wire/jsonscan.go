@@ -131,22 +131,23 @@ func (s *scanner) quoted() (raw []byte, escaped, ok bool) {
 	if s.peek() != '"' {
 		return nil, false, s.fail(whatSyntax)
 	}
-	s.at++
-	start := s.at
-	for s.at < len(s.text) {
-		switch c := s.text[s.at]; {
+	start := s.at + 1
+	for i := start; i < len(s.text); {
+		c := s.text[i]
+		if c != '"' && c != '\\' && c >= ' ' { // nearly every byte
+			i++
+			continue
+		}
+		s.at = i
+		switch {
 		case c == '"':
 			s.at++
-			return s.text[start : s.at-1], escaped, true
-		case c < ' ':
-			return nil, false, s.fail(whatSyntax)
-		case c == '\\':
+			return s.text[start:i], escaped, true
+		case c == '\\' && s.escape():
 			escaped = true
-			if !s.escape() {
-				return nil, false, s.fail(whatSyntax)
-			}
+			i = s.at
 		default:
-			s.at++
+			return nil, false, s.fail(whatSyntax)
 		}
 	}
 	return nil, false, s.fail(whatSyntax)
