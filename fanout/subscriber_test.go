@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -117,6 +118,7 @@ func TestQueueGrowsInPlace(t *testing.T) { // SUB-6
 			for i := range envs {
 				envs[i].base = uint64(i)
 				for q.len() >= 64<<(round%4) {
+					runtime.Gosched()
 				}
 				q.push(&envs[i])
 			}
@@ -124,6 +126,7 @@ func TestQueueGrowsInPlace(t *testing.T) { // SUB-6
 		for want := uint64(0); want < n; {
 			e := q.peek()
 			if e == nil {
+				runtime.Gosched()
 				continue
 			}
 			if e.base != want {
