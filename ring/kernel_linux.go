@@ -3,6 +3,7 @@ package ring
 import (
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // kernel is the kernel of one ring, as narrow as the engine needs it. sysKernel is the real one;
@@ -17,6 +18,8 @@ type kernel interface {
 	// wait returns when a completion is there, with ETIME after a while without one, or with
 	// another error. With block false it only moves overflowed completions into the queue.
 	wait(block bool) syscall.Errno
+	// pause sleeps, where the kernel must be asked again later.
+	pause(d time.Duration)
 	close()
 }
 

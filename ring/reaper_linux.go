@@ -171,15 +171,15 @@ func (p *reaper) wait() {
 	switch {
 	case p.unsent:
 		if p.stuck > 0 {
-			time.Sleep(reaperPause)
+			p.e.k.pause(reaperPause)
 		}
 		return
 	case p.polling && p.e.free.full():
-		time.Sleep(100 * reaperPause) // nothing can come but Close
+		p.e.k.pause(100 * reaperPause) // nothing can come but Close
 		return
 	case p.polling:
 		// The ring takes no calls any more. What is in flight still completes into the queue.
-		time.Sleep(reaperPause)
+		p.e.k.pause(reaperPause)
 		return
 	}
 	switch errno := p.e.k.wait(true); errno {
@@ -189,7 +189,7 @@ func (p *reaper) wait() {
 		// A signal, or completions that must be taken first: the next pass does that.
 		p.e.stats.retries.Add(1)
 		if p.idle++; p.idle > triesMax {
-			time.Sleep(reaperPause) // bounds the rate, for as long as it lasts
+			p.e.k.pause(reaperPause) // bounds the rate, for as long as it lasts
 		}
 	default:
 		p.polling = true

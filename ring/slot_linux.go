@@ -3,7 +3,7 @@
 package ring
 
 import (
-	"fmt"
+	"errors"
 	"io"
 	"runtime"
 	"sync/atomic"
@@ -33,6 +33,9 @@ const (
 
 // triesMax bounds how often in a row the kernel may answer EINTR or EAGAIN without any progress.
 const triesMax = 1000
+
+// errImpossible is the cause when a completion says what it cannot, such as more bytes than asked.
+var errImpossible = errors.New("impossible completion")
 
 // slot holds one operation while the kernel has it, and every address that the kernel was given.
 //
@@ -163,7 +166,7 @@ func (s *slot) settle(c *counters) (done bool, err error) {
 		case s.wres < 0:
 			return s.refused(c, "write", syscall.Errno(-s.wres))
 		case int64(s.wres) > s.asked:
-			return true, s.error("write", fmt.Errorf("kernel wrote %d of %d bytes", s.wres, s.asked))
+			return true, s.error("write", errImpossible)
 		case s.wres == 0 && s.asked > 0:
 			return true, s.error("write", io.ErrShortWrite)
 		}
@@ -182,7 +185,7 @@ func (s *slot) settle(c *counters) (done bool, err error) {
 		c.syncs.Add(1)
 		return true, nil
 	case s.sres > 0:
-		return true, s.error("sync", fmt.Errorf("kernel answered %d to a sync", s.sres))
+		return true, s.error("sync", errImpossible)
 	case errno == syscall.ECANCELED && s.asked > 0:
 		// Behind a full write, yet it did not run.
 		return s.refused(c, "sync", syscall.EAGAIN)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,9 @@ func (w *vecWriter) writeVec(f File, vec [][]byte, skip, off int64) (n int64, er
 	fd := f.Fd()
 	if fd == ^uintptr(0) {
 		return 0, 0, false
+	}
+	if need := min(len(vec), MaxVec); cap(w.iov) < need {
+		w.iov = make([]unix.Iovec, 0, need+need/2)
 	}
 	w.iov, _ = appendIovecs(w.iov[:0], vec, skip)
 	if len(w.iov) == 0 {
@@ -171,6 +175,12 @@ func (k *sysKernel) wait(block bool) syscall.Errno {
 	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(k.fd), 0, 1, enterGetEvents|enterExtArg,
 		uintptr(unsafe.Pointer(k.arg)), unsafe.Sizeof(*k.arg))
 	return errno
+}
+
+// pause puts the thread to sleep: Go's timers take a millisecond at least.
+func (k *sysKernel) pause(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&ts, nil) // a signal may cut it short
 }
 
 func (k *sysKernel) close() {

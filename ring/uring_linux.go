@@ -4,8 +4,6 @@ package ring
 
 import (
 	"errors"
-	"fmt"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,82 +41,6 @@ type uring struct {
 	stop   atomic.Bool // set by Close when nothing is in flight
 	ended  chan struct{}
 	reaper reaper
-}
-
-// OpenURing opens an io_uring engine and lets it prove itself on a scratch file in o.Dir. When
-// the kernel refuses, the error is one for which Open falls back. The descriptors and the queues
-// are the engine's alone; it starts one reaper goroutine, locked to a thread.
-func OpenURing(o URingOptions) (Engine, error) {
-	e, err := openURing(newSysKernel(), o)
-	if err != nil {
-		return nil, refuse(err)
-	}
-	if err := prove(e, o.Dir); err != nil {
-		_ = e.Close() // has no error
-		return nil, err
-	}
-	return e, nil
-}
-
-// openURing sets a ring up on k: with the wanted flags, then without the optional ones.
-func openURing(k kernel, o URingOptions) (*uring, error) {
-	depth, workers := limits(o.Depth, o.Workers)
-	entries := uint32(1) << bits.Len32(uint32(2*depth-1))
-	var p uringParams
-	var r *rings
-	errno := syscall.EINVAL
-	for _, flags := range []uint32{setupSubmitAll, 0} {
-		p = uringParams{flags: flags}
-		if r, errno = k.setup(entries, &p); errno != syscall.EINVAL {
-			break
-		}
-	}
-	if errno != 0 {
-		return nil, Classify("io_uring setup", "", errno)
-	}
-	if err := capable(k, &p); err != nil {
-		k.close()
-		return nil, err
-	}
-	if errno := k.limitWorkers(uint32(workers), 1); errno != 0 && errno != syscall.EINVAL {
-		k.close() // EINVAL: an older kernel, which caps by the number of CPUs
-		return nil, Classify("io_uring worker limit", "", errno)
-	}
-	depth = min(depth, len(r.sqes)/2, len(r.cqes)/2)
-	e := &uring{
-		k: k, r: r, depth: depth, workers: workers,
-		slots:   make([]slot, depth),
-		stats:   &counters{},
-		batch:   make([]*slot, 0, depth),
-		ended:   make(chan struct{}),
-		attempt: 1,
-	}
-	e.methods = newPortable(depth, workers, e.stats)
-	e.free.init(e.slots)
-	e.reaper.init(e)
-	go e.reaper.run()
-	return e, nil
-}
-
-// capable asks the ring itself what it can do; the version of the kernel says nothing (HZ-20).
-func capable(k kernel, p *uringParams) error {
-	if p.features&featExtArg == 0 {
-		return &Error{Op: "io_uring setup", Class: ErrUnsupported, Err: fmt.Errorf("no waiting with a time limit: %w", syscall.EOPNOTSUPP)}
-	}
-	var ops uringProbe
-	switch errno := k.probe(&ops); errno {
-	case 0:
-	case syscall.EINVAL:
-		return nil // a kernel without this question; the proof on a file decides
-	default:
-		return Classify("io_uring probe", "", errno)
-	}
-	for _, op := range []int{opNop, opWritev, opFsync} {
-		if !ops.supports(op) {
-			return &Error{Op: "io_uring probe", Class: ErrUnsupported, Err: fmt.Errorf("operation %d: %w", op, syscall.EOPNOTSUPP)}
-		}
-	}
-	return nil
 }
 
 func (e *uring) Name() string { return URing }
@@ -223,7 +145,7 @@ func (e *uring) flush() (back []*slot) {
 			return e.breakRing("io_uring submit", syscall.EBUSY)
 		}
 		e.sqMu.Unlock()
-		time.Sleep(pause)
+		e.k.pause(pause)
 		e.sqMu.Lock()
 		slept += pause
 		pause = min(2*pause, busyPauseMax)
