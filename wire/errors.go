@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Code names what went wrong. Values up to codeLastNumbered are the numbers of the wire and never
-// change; those above exist as names only. Zero means that the peer did not say.
+// Code names what went wrong. Values below codeNamed are the numbers of the wire and never
+// change; those from there on exist as names only. Zero means that the peer did not say.
 type Code uint32
 
 const (
@@ -28,7 +28,6 @@ const (
 	CodeStorage
 	CodeStaleClaim
 
-	codeLastNumbered = CodeStaleClaim
 	// codeNamed is above every number that a binary acknowledgement can carry.
 	codeNamed Code = 1 << 16
 )

@@ -6,9 +6,9 @@ import (
 )
 
 func TestHeaderIsRefusedByItsFirstBytes(t *testing.T) {
-	good := AppendHeader(nil, FlagPublish|FlagKeyed, 1<<32-1)
+	good := AppendHeader(nil, FlagPublish|FlagKeyed, 1<<31-1)
 	h, err := ParseHeader(append(good, "payload"...))
-	if err != nil || h != (Header{FlagPublish | FlagKeyed, 1<<32 - 1}) {
+	if err != nil || h != (Header{FlagPublish | FlagKeyed, 1<<31 - 1}) {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	for n := range HeaderSize {

@@ -179,7 +179,7 @@ func (s *scanner) escape() bool {
 	return false
 }
 
-// hex4 reads a \uXXXX.
+// hex4 reads a unicode escape: backslash, u and four hex digits.
 func hex4(b []byte) (r rune, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false
