@@ -100,8 +100,8 @@ type RecoveryReport struct {
 	Segments       int
 	Entries        uint64
 	Records        uint64
-	ScannedBytes   int64 // read from segment files
-	TruncatedBytes int64 // cut off torn or unfinished ends
+	Scanned        int64 // read from segment files
+	Truncated      int64 // cut off torn or unfinished ends
 	Removed        int   // files that held nothing
 	RebuiltIndexes int
 }

@@ -29,8 +29,8 @@ type planner struct {
 	cut     map[uint64]bool // segments with a StepCut, which syncs them
 
 	staleIndexes []Step
-	window       []byte // of full scans
-	walkWindow   []byte // of walks
+	window       []byte     // of full scans
+	walkWindow   []byte     // of walks
 	chunks       *sync.Pool // of *indexChunk; the log goes on with it
 }
 
@@ -148,7 +148,7 @@ func (p *planner) remove(id uint64, why string) {
 func (p *planner) cutTo(s *foundSegment, size int64, why string) {
 	p.step(Step{Kind: StepCut, File: segmentName(s.id), Segment: s.id, Size: size, Why: why})
 	p.cut[s.id] = true
-	p.plan.Report.TruncatedBytes += s.size - size
+	p.plan.Report.Truncated += s.size - size
 }
 
 // dropBlank removes prepared segments that were never put to use. A blank header with an entry
@@ -163,7 +163,7 @@ func (p *planner) dropBlank() error {
 		sc := p.scanner(f, s, true)
 		pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return h.base >= p.plan.Next })
 		f.Close()
-		p.plan.Report.ScannedBytes += sc.scanned
+		p.plan.Report.Scanned += sc.scanned
 		if err != nil {
 			return fmt.Errorf("log: recover: %w", err)
 		}

@@ -98,7 +98,7 @@ func (p *planner) peek(s *foundSegment) (entries, commit bool, err error) {
 		commit = h.flags&flagCommit != 0
 		return h.nonce == s.header.nonce
 	})
-	p.plan.Report.ScannedBytes += sc.scanned
+	p.plan.Report.Scanned += sc.scanned
 	if err != nil {
 		return false, false, fmt.Errorf("log: recover: %w", err)
 	}
@@ -235,7 +235,7 @@ func (p *planner) walk(s *foundSegment, bodies bool, until uint64) (walk, error)
 			return walk{}, fmt.Errorf("log: recover: %w", err)
 		}
 	}
-	p.plan.Report.ScannedBytes += sc.scanned
+	p.plan.Report.Scanned += sc.scanned
 	return w, nil
 }
 

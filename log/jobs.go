@@ -1,0 +1,135 @@
+package log
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/ringcast/ringcast/ring"
+)
+
+type jobKind uint8
+
+const (
+	// jobPrepare makes a blank file with a durable name, ahead of need.
+	jobPrepare jobKind = iota + 1
+	// jobOpen puts a file to use: header written and synced. It makes the file when none is ready.
+	jobOpen
+	// jobSeal ends a full segment: exact length, synced, index written.
+	jobSeal
+	// jobCut does the same after a failed write.
+	jobCut
+	// jobMark rewrites durable.mark.
+	jobMark
+)
+
+// Job is slow file work. The owner takes it with TakeJob, Run is called on any goroutine but the
+// owner's, and the owner hands it back with JobDone. A log has one job out at a time, and reuses
+// it.
+type Job struct {
+	kind jobKind
+	fs   ring.FS
+	dir  string
+
+	id     uint64
+	file   ring.File // prepare: result; open: given or result
+	header segmentHeader
+	tail   *tail
+	size   int64
+	index  *memIndex
+	mark   Mark
+
+	err error
+	// fatal: err is of a sync, which proves nothing when it is repeated.
+	fatal bool
+	// indexErr: the index was not written, the rest was done.
+	indexErr error
+}
+
+// Run does the work. It may block for as long as the disk does.
+func (j *Job) Run() {
+	switch j.kind {
+	case jobPrepare:
+		j.prepare()
+	case jobOpen:
+		j.open()
+	case jobSeal, jobCut:
+		j.seal()
+	case jobMark:
+		j.writeMark()
+	}
+}
+
+func (j *Job) path(name string) string { return filepath.Join(j.dir, name) }
+
+// prepare makes a blank segment file. File and name are durable before there is a header in it, so
+// that a header that cannot be read is never the trace of an unfinished creation.
+func (j *Job) prepare() {
+	name := j.path(segmentName(j.id))
+	f, err := j.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		j.err = err
+		return
+	}
+	j.file = f
+	if j.err = writeFull(f, make([]byte, blockBytes), 0); j.err == nil {
+		if j.err = f.Sync(); j.err == nil {
+			j.err = j.fs.SyncDir(j.dir)
+		}
+		j.fatal = j.err != nil
+	}
+	if j.err != nil {
+		j.discard()
+	}
+}
+
+// open writes the header of a segment that is put to use.
+func (j *Job) open() {
+	if j.file == nil {
+		if j.prepare(); j.err != nil {
+			return
+		}
+	}
+	if j.err = writeFull(j.file, j.header.encode(), 0); j.err == nil {
+		j.err = j.file.Sync()
+		j.fatal = j.err != nil
+	}
+	if j.err != nil {
+		j.discard()
+	}
+}
+
+// discard gives up a file without entries. When the unlink fails too, recovery does it.
+func (j *Job) discard() {
+	j.file.Close()
+	j.file = nil
+	_ = j.fs.Remove(j.path(segmentName(j.id)))
+}
+
+// seal cuts the file to its exact length, makes it durable and writes its index. An index that
+// cannot be written is no failure: it stays in memory, and the next open rebuilds it.
+func (j *Job) seal() {
+	size, err := j.file.Size()
+	if err == nil && size != j.size {
+		err = j.file.Truncate(j.size)
+	}
+	if err == nil {
+		err = j.file.Sync()
+	}
+	if err != nil {
+		j.err, j.fatal = err, true
+		return
+	}
+	if j.size > blockBytes {
+		j.indexErr = writeIndexFile(j.fs, j.path(indexName(j.header.id)), j.header.base, j.index)
+	}
+}
+
+func (j *Job) writeMark() {
+	if j.file == nil {
+		if j.file, j.err = j.fs.Open(j.path(markName), os.O_RDWR|os.O_CREATE, 0o640); j.err != nil {
+			j.file = nil
+			return
+		}
+	}
+	j.err = writeFull(j.file, appendMark(make([]byte, 0, markBytes), j.mark), 0)
+}

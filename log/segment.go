@@ -1,0 +1,49 @@
+package log
+
+import (
+	"sort"
+	"sync/atomic"
+)
+
+// segment is a segment that holds at least one committed entry, as readers see it.
+type segment struct {
+	id    uint64
+	base  uint64
+	nonce uint64
+	// What follows is written by the owner, before the committed bound that covers it, and read by
+	// anybody.
+	end         atomic.Int64  // position after the last written entry
+	firstMicros atomic.Uint64 // append time of the first entry
+	lastMicros  atomic.Uint64 // and of the last one
+
+	// Guarded by files.mu.
+	open *handle
+	used uint64 // when a reader last took the handle, by files.clock
+}
+
+// header is what a scanner needs.
+func (s *segment) header() *segmentHeader {
+	return &segmentHeader{id: s.id, base: s.base, nonce: s.nonce}
+}
+
+// view is the immutable list of segments that readers work with. The owner replaces it.
+type view struct {
+	base uint64     // oldest offset
+	segs []*segment // oldest first
+}
+
+// find returns the segment that holds offset, which is at or above base and committed.
+func (v *view) find(offset uint64) *segment {
+	i := sort.Search(len(v.segs), func(i int) bool { return v.segs[i].base > offset })
+	if i == 0 {
+		return nil
+	}
+	return v.segs[i-1]
+}
+
+// with returns a view that ends with s.
+func (v *view) with(s *segment) *view {
+	segs := make([]*segment, len(v.segs), len(v.segs)+1)
+	copy(segs, v.segs)
+	return &view{base: v.base, segs: append(segs, s)}
+}

@@ -1,0 +1,219 @@
+package log
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/ringcast/ringcast/ring"
+)
+
+// TakeJob returns file work to be done, nil when there is none or a job is out. What waits most is
+// first: the cut after a failure holds everything, an unopened segment the writes, the seal of a
+// retired one the durable bound.
+func (l *Log) TakeJob() *Job {
+	if l.jobOut || l.poison != nil || l.closed {
+		return nil
+	}
+	j := &l.job
+	*j = Job{fs: l.o.FS, dir: l.dir}
+	switch {
+	case l.fail != nil && l.fail.tail != nil:
+		if l.syncing {
+			return nil
+		}
+		l.endJob(jobCut, l.fail.tail, l.fail.at)
+	case l.openDue():
+		l.openJob()
+	case l.sealDue():
+		l.endJob(jobSeal, l.retired[0], l.retired[0].written)
+	case l.prepareDue():
+		j.kind, j.id = jobPrepare, l.nextID
+		l.nextID++
+	case l.markDue():
+		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
+	default:
+		return nil
+	}
+	l.jobOut = true
+	return j
+}
+
+// openDue: entries are staged for a segment without a header. At most one segment before it may be
+// unsealed: recovery relies on that (planner).
+func (l *Log) openDue() bool {
+	t := l.cur
+	if t == nil || t.opened || l.fail != nil {
+		return false
+	}
+	return len(l.retired) == 0 || len(l.retired) == 1 && l.retired[0] == t.prev
+}
+
+func (l *Log) openJob() {
+	j, t := &l.job, l.cur
+	j.kind, j.tail = jobOpen, t
+	if s := l.spare; s != nil {
+		j.id, j.file = s.id, s.file
+		l.spare = nil
+	} else {
+		j.id = l.nextID
+		l.nextID++
+	}
+	t.seg.id = j.id
+	j.header = segmentHeader{
+		id: j.id, base: t.seg.base, epoch: l.epoch, created: l.o.NowMicros(), nonce: t.seg.nonce,
+		catalogue: l.o.CatalogueID, shard: l.o.Shard,
+	}
+}
+
+// endJob makes the job that ends t at size.
+func (l *Log) endJob(kind jobKind, t *tail, size int64) {
+	j := &l.job
+	j.kind, j.tail, j.file, j.size, j.index = kind, t, t.file, size, t.mem
+	j.header = *t.seg.header()
+}
+
+// sealDue: the oldest retired segment has all its entries and nothing uses its file.
+func (l *Log) sealDue() bool {
+	return len(l.retired) > 0 && !l.syncing && (l.flight == nil || l.flight.tail != l.retired[0])
+}
+
+// prepareDue: the segment is half full, and the next one is to be ready when it is.
+func (l *Log) prepareDue() bool {
+	t := l.cur
+	return !l.closing && l.spare == nil && t != nil && t.opened &&
+		t.written >= max(l.o.SegmentBytes/2, l.prepareAfter)
+}
+
+// markDue: the durable bound has moved. The mark matters for a log that is at rest; while writes
+// keep coming it is enough that it is not far behind.
+func (l *Log) markDue() bool {
+	if l.mark == l.marked {
+		return false
+	}
+	return l.flight == nil && l.filling.entries == 0 || l.mark.Segment != l.marked.Segment ||
+		l.mark.Bytes-l.marked.Bytes >= markLagBytes
+}
+
+// JobDone takes back a job whose Run has returned.
+func (l *Log) JobDone(j *Job) Outcome {
+	if j != &l.job || !l.jobOut {
+		panic("log: JobDone with a job that is not out")
+	}
+	l.jobOut = false
+	if l.poison != nil {
+		l.dropJob(j)
+		return l.outcome()
+	}
+	switch j.kind {
+	case jobCut:
+		return l.cutDone(j)
+	case jobOpen:
+		return l.openDone(j)
+	case jobSeal:
+		return l.sealDone(j)
+	case jobPrepare:
+		return l.prepareDone(j)
+	case jobMark:
+		l.markDone(j)
+	}
+	return l.outcome()
+}
+
+// dropJob lets go of what a job made for a log that has been poisoned meanwhile.
+func (l *Log) dropJob(j *Job) {
+	switch j.kind {
+	case jobOpen, jobPrepare:
+		if j.file != nil {
+			j.file.Close()
+		}
+	case jobMark:
+		l.markDone(j)
+	}
+}
+
+func (l *Log) openDone(j *Job) Outcome {
+	if j.err != nil {
+		return l.openFailed(j)
+	}
+	t := j.tail
+	if l.cur != t {
+		l.keepSpare(j.file, j.id)
+		return l.outcome()
+	}
+	t.file, t.opened = j.file, true
+	return l.outcome()
+}
+
+func (l *Log) sealDone(j *Job) Outcome {
+	if j.err != nil {
+		return l.poisoned(j.err)
+	}
+	l.retired = slices.Delete(l.retired, 0, 1)
+	l.sealed(j.tail, j)
+	return l.outcome()
+}
+
+// sealed records that t is complete and durable.
+func (l *Log) sealed(t *tail, j *Job) {
+	if l.cur != nil && l.cur.prev == t {
+		l.cur.prev = nil
+	}
+	switch {
+	case len(l.retired) > 0 && l.retired[0].seg.base < t.seg.base:
+		// An older one is still to be sealed; its turn raises the bound for both.
+	case len(l.retired) == 0 && (l.cur == nil || !l.cur.shown) && (l.fail == nil || l.fail.tail == t):
+		l.durableTo(l.written, l.newest)
+	default:
+		l.durableTo(t.nextOff, Mark{Segment: t.seg.id, Bytes: t.written})
+	}
+	if j.indexErr != nil {
+		l.stats.indexErrors.Add(1)
+		return // readers go on with the index in memory
+	}
+	l.files.unpin(t.seg)
+}
+
+func (l *Log) prepareDone(j *Job) Outcome {
+	switch {
+	case j.err == nil:
+		l.spare = &spare{file: j.file, id: j.id}
+		l.prepareAfter = 0
+	case j.fatal || errors.Is(j.err, ring.ErrReadOnly):
+		return l.poisoned(j.err)
+	default:
+		// Nobody waits for it yet. Try again a little later; at the latest the roll does.
+		l.stats.openErrors.Add(1)
+		if l.cur != nil {
+			l.prepareAfter = l.cur.written + l.o.SegmentBytes/8
+		}
+	}
+	return l.outcome()
+}
+
+func (l *Log) markDone(j *Job) {
+	l.markFile = j.file
+	l.marked = j.mark
+	if j.err != nil {
+		// It lags, which it may, and is written with the next step of the bound.
+		l.stats.markErrors.Add(1)
+	}
+}
+
+// roll begins a new segment at the next offset.
+func (l *Log) roll() *tail {
+	prev := l.cur
+	if prev != nil {
+		l.retired = append(l.retired, prev)
+	}
+	l.cur = &tail{
+		seg:    &segment{base: l.next, nonce: l.o.nonce()},
+		mem:    newMemIndex(l.o.SegmentBytes, l.o.IndexSpacing, l.chunks),
+		pos:    blockBytes,
+		commit: l.commit,
+		prev:   prev, nextOff: l.next,
+		written: blockBytes,
+	}
+	l.prepareAfter = 0
+	l.stats.rolls.Add(1)
+	return l.cur
+}
