@@ -124,3 +124,10 @@ func token(ch chan struct{}) {
 	default:
 	}
 }
+
+// pending says whether pop would return without waiting.
+func (q *frameQueue) pending() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.head < len(q.items)
+}

@@ -158,3 +158,11 @@ func (s *Subscription) Close() error {
 
 // abort is Close for a client that ends.
 func (s *Subscription) abort() { _ = s.Close() }
+
+// Pending says whether Next would return without waiting: for a reader that collects output.
+func (s *Subscription) Pending() bool {
+	if s.cur.buf != nil && len(s.cur.events.Records) > 0 {
+		return true
+	}
+	return s.queue.pending()
+}
