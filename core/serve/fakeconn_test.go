@@ -18,6 +18,7 @@ import (
 type half struct {
 	id     int64
 	window int
+	writer *fakeConn
 	ctx    context.Context // the sender's: ends with the direction
 	end    context.CancelFunc
 
@@ -26,14 +27,14 @@ type half struct {
 	buf      []byte
 	fin      bool
 	reset    *netio.ResetError // by the sender, or by the reader's stop
-	gone     error             // the connection ended
+	gone     [2]error          // the connection ended: what the reader, the writer is told
 	deadline [2]time.Time      // read, write
 	writes   int               // calls of Write that carried bytes
 }
 
-func newHalf(id int64, window int) *half {
+func newHalf(id int64, window int, writer *fakeConn) *half {
 	ctx, end := context.WithCancel(context.Background())
-	return &half{id: id, window: window, ctx: ctx, end: end, change: make(chan struct{})}
+	return &half{id: id, window: window, writer: writer, ctx: ctx, end: end, change: make(chan struct{})}
 }
 
 // changed wakes everybody who waits. h.mu is held.
@@ -66,8 +67,8 @@ func (h *half) read(p []byte) (int, error) {
 	defer h.mu.Unlock()
 	for {
 		switch {
-		case h.gone != nil:
-			return 0, h.gone
+		case h.gone[0] != nil:
+			return 0, h.gone[0]
 		case h.reset != nil:
 			return 0, h.reset
 		case len(h.buf) > 0:
@@ -92,8 +93,8 @@ func (h *half) write(p []byte) (n int, err error) {
 	}
 	for {
 		switch {
-		case h.gone != nil:
-			return n, h.gone
+		case h.gone[1] != nil:
+			return n, h.gone[1]
 		case h.reset != nil:
 			return n, h.reset
 		case h.fin:
@@ -141,14 +142,19 @@ func (h *half) cancel(code uint64) {
 	}
 }
 
-func (h *half) lose(err error) {
+// lose ends the direction with its connection, which by closed.
+func (h *half) lose(by *fakeConn, here, there error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.gone == nil {
-		h.gone = err
-		h.end()
-		h.changed()
+	if h.gone[0] != nil {
+		return
 	}
+	h.gone = [2]error{there, here}
+	if by != h.writer {
+		h.gone = [2]error{here, there}
+	}
+	h.end()
+	h.changed()
 }
 
 // fakeStream is one end of a stream: the half it reads and the half it writes, either may be nil.
@@ -198,8 +204,8 @@ func fakePair(window int) (client, server *fakeConn) {
 	return client, server
 }
 
-func (c *fakeConn) half() *half {
-	h := newHalf(c.ids.Add(1), c.window)
+func (c *fakeConn) half(writer *fakeConn) *half {
+	h := newHalf(c.ids.Add(1), c.window, writer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.halfs = append(c.halfs, h)
@@ -229,7 +235,7 @@ func (c *fakeConn) OpenStream(context.Context) (netio.Stream, error) {
 	if c.ctx.Err() != nil {
 		return nil, netio.ErrClosed
 	}
-	up, down := c.half(), c.half()
+	up, down := c.half(c), c.half(c.peer)
 	c.peer.bidi <- fakeStream{rx: up, tx: down}
 	return fakeStream{rx: down, tx: up}, nil
 }
@@ -238,24 +244,24 @@ func (c *fakeConn) OpenUniStream(context.Context) (netio.SendStream, error) {
 	if c.ctx.Err() != nil {
 		return nil, netio.ErrClosed
 	}
-	h := c.half()
+	h := c.half(c)
 	c.peer.uni <- fakeStream{rx: h}
 	return fakeStream{tx: h}, nil
 }
 
 func (c *fakeConn) CloseWithError(code uint64, reason string) error {
-	c.lose(&netio.CloseError{Code: code, Reason: reason})
-	c.peer.lose(&netio.CloseError{Code: code, Reason: reason, Remote: true})
-	return nil
-}
-
-func (c *fakeConn) lose(err error) {
-	c.cancel(err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, h := range c.halfs {
-		h.lose(err)
+	here := &netio.CloseError{Code: code, Reason: reason}
+	there := &netio.CloseError{Code: code, Reason: reason, Remote: true}
+	c.cancel(here)
+	c.peer.cancel(there)
+	for _, end := range []*fakeConn{c, c.peer} {
+		end.mu.Lock()
+		for _, h := range end.halfs {
+			h.lose(c, here, there)
+		}
+		end.mu.Unlock()
 	}
+	return nil
 }
 
 func (c *fakeConn) Context() context.Context { return c.ctx }
