@@ -5,6 +5,7 @@ package core
 import (
 	"context"
 
+	"github.com/ringcast/ringcast/fanout"
 	"github.com/ringcast/ringcast/sched"
 	"github.com/ringcast/ringcast/wire"
 )
@@ -43,6 +44,10 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 		r.Buf.Release()
 		return err
 	}
+	if err := checkRecords(r); err != nil {
+		r.Buf.Release()
+		return err
+	}
 	// Counted before the flag is read: Drain sets the flag before it reads the count.
 	b.outstanding.Add(1)
 	if err := b.admit(ctx, s, r); err != nil {
@@ -59,6 +64,24 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 	}
 	s.exec.inbox.Push(&t.node)
 	return nil
+}
+
+// checkRecords refuses a publish with a record that no event frame could hold.
+func checkRecords(r *PublishRequest) error {
+	if r.PayloadBytes <= fanout.RecordMax {
+		return nil
+	}
+	records := r.Buf.Bytes()[r.Pos+4 : r.Pos+r.SectionLen]
+	for i := 0; ; i++ {
+		rec, rest, ok := wire.NextRecord(records)
+		if !ok {
+			return nil
+		}
+		if len(rec) > fanout.RecordMax {
+			return wire.NewError(wire.CodeInvalidRequest, "record %d has %d bytes, the most is %d", i, len(rec), fanout.RecordMax)
+		}
+		records = rest
+	}
 }
 
 // publishCost is what a publish takes from the byte budgets: its records section, so that records

@@ -130,7 +130,7 @@ func (b *Broker) openExecutors() error {
 	for i := range n {
 		var engine ring.Engine
 		if b.opts.DataDir != "" {
-			e, reason, err := ring.Open(b.opts.Engine, ring.Options{Dir: b.opts.DataDir})
+			e, reason, err := b.opts.openEngine(b.opts.DataDir)
 			if err != nil {
 				return fmt.Errorf("core: open append engine %s: %w", b.opts.Engine, err)
 			}
@@ -158,7 +158,7 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 	}
 	opened := make([]*Stream, len(streams))
 	problems := make([]error, len(streams))
-	g, ctx := errgroup.WithContext(ctx)
+	var g errgroup.Group
 	g.SetLimit(2 * openParallel)
 	for i, r := range streams {
 		st, err := b.newStream(r)

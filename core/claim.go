@@ -38,11 +38,13 @@ func (s *shard) claimRun(lane *sched.Lane[*task]) int {
 	}
 	s.exec.stats.claims++
 	s.exec.stats.claimed += uint64(n)
-	if s.log != nil {
-		s.exec.markDirty(s)
-	} else {
+	if s.log == nil {
 		s.complete(s.memNext)
+		return max(n, 1)
 	}
+	s.exec.markDirty(s)
+	// Duplicates and empty publishes may have nothing to wait for.
+	s.complete(s.log.Committed())
 	return max(n, 1)
 }
 
@@ -177,7 +179,6 @@ func (s *shard) complete(upto uint64) {
 // fail answers the publishes whose records the log gave up. Their offsets are void and will be
 // given to others.
 func (s *shard) fail(out log.Outcome) {
-	s.producers.Truncate(out.FailedFrom)
 	e := s.refusal(out.Err, true)
 	for s.pending.count > 0 {
 		t := s.pending.pop()

@@ -197,8 +197,9 @@ func (e *executor) tick(now int64) (wakeAt int64) {
 		e.nextTick = now + int64(e.b.opts.FsyncInterval)
 		for _, s := range e.periodic {
 			if e.inflight >= e.engine.Depth() {
-				e.nextTick = now // the rest soon
-				break
+				// The rest when an operation has ended, which wakes us.
+				e.nextTick = now
+				return 0
 			}
 			if op := s.log.Tick(); op != nil {
 				e.inflight++

@@ -74,6 +74,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Now is the wall clock. Default time.Now; tests may set it.
 	Now func() time.Time
+
+	// openEngine opens the append engine of one executor; tests put theirs here.
+	openEngine func(dir string) (ring.Engine, string, error)
 }
 
 func (o Options) withDefaults() Options {
@@ -104,6 +107,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.openEngine == nil {
+		kind := o.Engine
+		o.openEngine = func(dir string) (ring.Engine, string, error) {
+			return ring.Open(kind, ring.Options{Dir: dir})
+		}
 	}
 	return o
 }

@@ -40,8 +40,8 @@ func (s *subscriptions) remove(sub *Subscription) {
 	}
 	delete(s.open, sub)
 	st := sub.sub.Stats()
-	s.delivered += st.DeliveredRecords
-	s.deliveredBytes += st.DeliveredBytes
+	s.delivered += st.DeliveredRecords + st.HistoryRecords
+	s.deliveredBytes += st.Bytes
 	s.dropped += st.DroppedBatches
 }
 
@@ -62,8 +62,8 @@ func (s *subscriptions) status(st *Status) {
 	st.DeliveredRecords, st.DeliveredBytes, st.DroppedBatches = s.delivered, s.deliveredBytes, s.dropped
 	for sub := range s.open {
 		fs := sub.sub.Stats()
-		st.DeliveredRecords += fs.DeliveredRecords
-		st.DeliveredBytes += fs.DeliveredBytes
+		st.DeliveredRecords += fs.DeliveredRecords + fs.HistoryRecords
+		st.DeliveredBytes += fs.Bytes
 		st.DroppedBatches += fs.DroppedBatches
 	}
 }
