@@ -23,11 +23,11 @@ func prove(e Engine, dir string) error {
 	e.Submit([]*Op{op})
 	<-ended
 	if op.Err != nil {
-		return refuse(fmt.Errorf("ring: proof: %w", op.Err))
+		return refuse(fmt.Errorf("io_uring proof: %w", op.Err))
 	}
 	got := make([]byte, len(want))
 	if _, err := f.ReadAt(got, op.Off); err != nil {
-		return fmt.Errorf("ring: proof: %w", err)
+		return fmt.Errorf("io_uring proof: %w", err)
 	}
 	if op.Written != int64(len(want)) || !bytes.Equal(got, want) {
 		return refuse(&Error{Op: "io_uring proof", Class: ErrIO, Err: errUntrusted})
@@ -52,7 +52,7 @@ func scratch(dir string) (File, error) {
 	if errors.Is(err, ErrNoSpace) || errors.Is(err, ErrReadOnly) {
 		return memFile()
 	}
-	return nil, fmt.Errorf("ring: proof: %w", err)
+	return nil, fmt.Errorf("io_uring proof: %w", err)
 }
 
 type ownerFunc func(*Op)

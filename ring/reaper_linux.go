@@ -46,7 +46,12 @@ func (p *reaper) run() {
 	defer close(p.e.ended)
 	runtime.LockOSThread() // never unlocked: the thread ends with us
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("role", "ring-reaper")))
-	for !p.e.stop.Load() {
+	for {
+		select {
+		case <-p.e.quit:
+			return
+		default:
+		}
 		if p.pass() == 0 {
 			p.wait()
 		} else {
@@ -175,7 +180,7 @@ func (p *reaper) wait() {
 		}
 		return
 	case p.polling && p.e.free.full():
-		p.e.k.pause(100 * reaperPause) // nothing can come but Close
+		<-p.e.quit // nothing else can come
 		return
 	case p.polling:
 		// The ring takes no calls any more. What is in flight still completes into the queue.

@@ -36,46 +36,7 @@ func TestNoScheduleCreditsWhatIsNotOnDisk(t *testing.T) {
 }
 
 func runSchedule(t *testing.T, seed uint64) Stats {
-	rng := rand.New(rand.NewPCG(seed, 4))
-	k := &fakeKernel{rng: rng}
-	hostile := rng.IntN(4) // how often the kernel does not just do it
-	k.answer = func(en *entry) int32 { return randomAnswer(rng, en, hostile) }
-	k.keepLink = rng.IntN(4) == 0
-	if rng.IntN(2) == 0 {
-		k.take = func(n uint32) uint32 { return uint32(rng.IntN(int(n) + 1)) }
-	}
-	if rng.IntN(4) == 0 {
-		k.submitErr = func(int) syscall.Errno {
-			return []syscall.Errno{0, 0, 0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY}[rng.IntN(6)]
-		}
-	}
-	if rng.IntN(4) == 0 {
-		k.waitErr = func(int) syscall.Errno {
-			return []syscall.Errno{0, 0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY}[rng.IntN(5)]
-		}
-	}
-	if rng.IntN(4) == 0 {
-		var before []cqe
-		k.post = func(c cqe, put func(cqe)) {
-			put(c)
-			before = append(before, c)
-			switch rng.IntN(6) {
-			case 3, 4:
-				late := before[rng.IntN(len(before))] // an old one again, as a success
-				if late.res < 0 {
-					late.res = 0
-				}
-				put(late)
-			case 0:
-				put(c) // twice
-			case 1:
-				put(cqe{userData: rng.Uint64() | 1<<63, res: int32(rng.IntN(1000))}) // nobody's
-			case 2:
-				put(cqe{userData: c.userData ^ kindWrite ^ kindSync, res: 0}) // another kind
-			}
-		}
-		k.cqEntries = 64
-	}
+	k := hostileKernel(rand.New(rand.NewPCG(seed, 4)))
 	e, err := openURing(k, URingOptions{Depth: 4, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +45,7 @@ func runSchedule(t *testing.T, seed uint64) Stats {
 	k.e = e
 	k.mu.Unlock()
 
+	rng := rand.New(rand.NewPCG(seed, 5))
 	done := make(inbox, 8)
 	fds := make([]fakeFd, 2)
 	files := make([]*fakeFile, 2)
@@ -127,6 +89,50 @@ func runSchedule(t *testing.T, seed uint64) Stats {
 	}
 	closeFake(t, e)
 	return e.Stats()
+}
+
+// hostileKernel is a kernel that does what rng says: hardly ever the best for us.
+func hostileKernel(rng *rand.Rand) *fakeKernel {
+	k := &fakeKernel{rng: rng}
+	hostile := rng.IntN(4) // how often the kernel does not just do it
+	k.answer = func(en *entry) int32 { return randomAnswer(rng, en, hostile) }
+	k.keepLink = rng.IntN(4) == 0
+	if rng.IntN(2) == 0 {
+		k.take = func(n uint32) uint32 { return uint32(rng.IntN(int(n) + 1)) }
+	}
+	if rng.IntN(4) == 0 {
+		k.submitErr = func(int) syscall.Errno {
+			return []syscall.Errno{0, 0, 0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY}[rng.IntN(6)]
+		}
+	}
+	if rng.IntN(4) == 0 {
+		k.waitErr = func(int) syscall.Errno {
+			return []syscall.Errno{0, 0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY}[rng.IntN(5)]
+		}
+	}
+	if rng.IntN(4) == 0 {
+		var before []cqe
+		k.post = func(c cqe, put func(cqe)) {
+			put(c)
+			before = append(before, c)
+			switch rng.IntN(6) {
+			case 3, 4:
+				late := before[rng.IntN(len(before))] // an old one again, as a success
+				if late.res < 0 {
+					late.res = 0
+				}
+				put(late)
+			case 0:
+				put(c) // twice
+			case 1:
+				put(cqe{userData: rng.Uint64() | 1<<63, res: int32(rng.IntN(1000))}) // nobody's
+			case 2:
+				put(cqe{userData: c.userData ^ kindWrite ^ kindSync, res: 0}) // another kind
+			}
+		}
+		k.cqEntries = 64
+	}
+	return k
 }
 
 // randomAnswer is a result that a kernel might give; hostile 0 gives only the good one.

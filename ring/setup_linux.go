@@ -51,6 +51,7 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 		slots:   make([]slot, depth),
 		stats:   &counters{},
 		batch:   make([]*slot, 0, depth),
+		quit:    make(chan struct{}),
 		ended:   make(chan struct{}),
 		attempt: 1,
 	}

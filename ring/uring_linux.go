@@ -38,7 +38,7 @@ type uring struct {
 
 	batch  []*slot // Submit's
 	closed atomic.Bool
-	stop   atomic.Bool // set by Close when nothing is in flight
+	quit   chan struct{} // closed by Close when nothing is in flight
 	ended  chan struct{}
 	reaper reaper
 }
@@ -236,7 +236,7 @@ func (e *uring) Close() error {
 	}
 	_ = e.methods.Close() // has no error
 	e.free.waitFull()
-	e.stop.Store(true)
+	close(e.quit)
 	e.wake()
 	<-e.ended
 	e.k.close()
