@@ -187,8 +187,9 @@ func (p *planner) dropBlank() error {
 func (p *planner) scanner(f ring.File, s *foundSegment, bodies bool) *scanner {
 	window := p.walkWindow
 	if bodies {
-		if p.window == nil {
-			p.window = make([]byte, scanWindowBytes)
+		// Most logs are small, and a broker opens thousands.
+		if want := max(walkWindowBytes, min(s.size, scanWindowBytes)); int64(len(p.window)) < want {
+			p.window = make([]byte, want)
 		}
 		window = p.window
 	}
