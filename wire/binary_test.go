@@ -182,9 +182,38 @@ func TestAckFromANewerBroker(t *testing.T) {
 	if s := got.Err.Code.String(); s != "code_17" {
 		t.Errorf("shown as %s", s)
 	}
-	payload[11] = 0xFF
-	if _, err := DecodeAck(FlagAck|FlagAckCode, payload); !errors.Is(err, ErrUTF8) {
-		t.Errorf("text that is none: %v", err)
+	payload[14] = 0
+	if got, err := DecodeAck(FlagAck|FlagAckCode, payload); err != nil || got.Err.Retry != RetryFatal {
+		t.Errorf("class 0: %+v, %v", got.Err, err)
+	}
+}
+
+// Every text of a binary layout is checked to be text.
+func TestBinaryTextMustBeUTF8(t *testing.T) {
+	const bad = "a\xff"
+	for _, a := range []Ack{
+		{Err: &Error{Code: 1, Message: bad}},
+		{Err: &Error{Code: 1, Reason: bad}},
+		{Owner: &Owner{NodeID: bad}},
+		{Owner: &Owner{Addr: bad}},
+	} {
+		frame := AppendAck(nil, &a, FlagsKnown, FeatureErrorCodes)
+		h, err := ParseHeader(frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeAck(h.Flags, frame[HeaderSize:]); err != ErrUTF8 {
+			t.Errorf("%+v: %v", a, err)
+		}
+	}
+	for _, p := range []BinaryPublish{{Tenant: []byte(bad)}, {Namespace: []byte(bad)}, {Stream: []byte(bad)}} {
+		p.Flags, p.Section = FlagPublish|FlagKeyed, make([]byte, 4)
+		p.Key = []byte(bad) // a key is bytes
+		frame := AppendPublish(nil, &p)
+		var got BinaryPublish
+		if err := DecodePublish(p.Flags, frame[HeaderSize:], &got); !errors.Is(err, ErrUTF8) {
+			t.Errorf("%q: %v", frame, err)
+		}
 	}
 }
 

@@ -224,6 +224,11 @@ func TestTrimGivesBackWhatASpikeLeft(t *testing.T) {
 	if got := p.Stats().PooledBytes; got != 100*size {
 		t.Fatalf("%d bytes after the first Trim", got)
 	}
+	use()
+	p.Trim()
+	if got := p.Stats().PooledBytes; got != 55*size {
+		t.Errorf("%d Bufs after 90 of 100 were not needed", got/size)
+	}
 	for range 10 {
 		use()
 		p.Trim()

@@ -108,6 +108,15 @@ func TestAlmostRightJSONIsRefused(t *testing.T) {
 	}
 }
 
+func TestControlCharactersMustBeEscaped(t *testing.T) {
+	for c := range 0x20 {
+		text := `{"type":"error","message":"` + string(rune(c)) + `"}`
+		if m, err := DecodeMessage([]byte(text)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%q gives %+v, %v", text, m, err)
+		}
+	}
+}
+
 // What is unusual and still right is read.
 func TestUnusualJSONIsRead(t *testing.T) {
 	for _, c := range []struct {
