@@ -61,6 +61,8 @@ type ServerOptions struct {
 
 	// Logger gets warnings about limits that the host imposes. Default: none.
 	Logger *slog.Logger
+
+	wrapSend func(sendFunc) sendFunc // of tests
 }
 
 func (o ServerOptions) withDefaults() ServerOptions {

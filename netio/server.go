@@ -3,6 +3,7 @@ package netio
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -52,6 +53,9 @@ func Listen(o ServerOptions) (*Server, error) {
 	sock, err := openSocket(addr, o.SocketBuffer, o.DisableGSO, o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("netio: listen on %s: %w", o.Addr, err)
+	}
+	if o.wrapSend != nil {
+		sock.send = o.wrapSend(sock.send)
 	}
 	s := &Server{o: o, sock: sock, conns: make(map[*quicConn]struct{})}
 	s.tr = &quic.Transport{
@@ -209,7 +213,7 @@ func (s *Server) Close() error {
 		q.CloseWithError(CloseShutdown, "")
 	}
 	err := s.tr.Close()
-	if serr := s.sock.Close(); err == nil {
+	if serr := s.sock.Close(); err == nil && !errors.Is(serr, net.ErrClosed) {
 		err = serr
 	}
 	s.places.Wait()

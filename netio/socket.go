@@ -19,11 +19,13 @@ import (
 //   - an error that a datagram can cause (no buffer, no route, a firewall) is a lost packet and a
 //     counter, as on any network; quic-go alone would end the connection (HZ-29);
 //   - segmentation offload that the kernel offers and a device then refuses is off for this socket
-//     after the first refusal (HZ-28). quic-go understands EIO on a segmented send: it sends the
-//     datagrams of that call singly and stops segmenting for that connection.
+//     after the first refusal: runs of datagrams are cut here and sent singly, those of the refused call
+//     too (HZ-28). quic-go has a fallback of its own, for EIO alone and with a data race in it; it never
+//     sees the error.
 type udpSocket struct {
 	*net.UDPConn
-	lg *slog.Logger
+	lg   *slog.Logger
+	send sendFunc // UDPConn.WriteMsgUDP; tests put failures in its place
 
 	recvBuf, sendBuf bufferSize
 
@@ -31,6 +33,8 @@ type udpSocket struct {
 	gsoErrors  atomic.Uint64 // segmented sends that the kernel or a device refused
 	sendErrors atomic.Uint64 // datagrams (or segmented runs) that were lost in a failed send
 }
+
+type sendFunc func(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error)
 
 // bufferSize is one of a socket's two buffers, in the unit of the request.
 type bufferSize struct{ wanted, got int }
@@ -56,7 +60,7 @@ func openSocket(addr *net.UDPAddr, bufferLen int, disableGSO bool, lg *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s := &udpSocket{UDPConn: c, lg: lg}
+	s := &udpSocket{UDPConn: c, lg: lg, send: c.WriteMsgUDP}
 	s.gsoOff.Store(disableGSO)
 	if err := s.sizeBuffers(bufferLen); err != nil {
 		c.Close()
@@ -80,18 +84,17 @@ func (s *udpSocket) stats() SocketStats {
 
 // WriteMsgUDP sends one datagram, or several of equal size when oob carries a segment size.
 func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
-	if s.gsoOff.Load() && isSegmented(oob) {
-		return 0, 0, errSegmented
+	if s.gsoOff.Load() {
+		if segment := findSegment(oob); segment.len > 0 {
+			return s.sendSingly(b, oob, segment, addr)
+		}
 	}
-	n, oobn, err = s.UDPConn.WriteMsgUDP(b, oob, addr)
+	n, oobn, err = s.send(b, oob, addr)
 	if err == nil {
 		return n, oobn, nil
 	}
 	return s.sendFailed(b, oob, addr, err)
 }
-
-// errSegmented is how quic-go is told to send singly.
-var errSegmented error = os.NewSyscallError("sendmsg", syscall.EIO)
 
 // sendFailed decides what a failed send means. Only a closed socket is fatal. "Too long" goes up: the
 // path MTU search lives on it.
@@ -99,27 +102,48 @@ func (s *udpSocket) sendFailed(b, oob []byte, addr *net.UDPAddr, err error) (int
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.EMSGSIZE) {
 		return 0, 0, err
 	}
-	if isSegmented(oob) && (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)) {
-		s.gsoErrors.Add(1)
-		if s.gsoOff.CompareAndSwap(false, true) {
-			s.lg.Warn("segmentation offload refused by the network device, sending singly", "err", err)
-		}
-		return 0, 0, errSegmented
-	}
 	switch {
+	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.EINVAL):
+		if segment := findSegment(oob); segment.len > 0 {
+			s.gsoErrors.Add(1)
+			if s.gsoOff.CompareAndSwap(false, true) {
+				s.lg.Warn("segmentation offload refused by the network device, sending singly", "err", err)
+			}
+			return s.sendSingly(b, oob, segment, addr)
+		}
+		if len(oob) > 0 { // a control message (ECN mark, source address) that this kernel or route does not take
+			if n, _, again := s.send(b, nil, addr); again == nil {
+				return n, len(oob), nil
+			}
+		}
 	case errors.Is(err, syscall.EPERM):
 		// Now and then the first send of a socket fails so and the second does not.
-		if n, oobn, again := s.UDPConn.WriteMsgUDP(b, oob, addr); again == nil {
+		if n, oobn, again := s.send(b, oob, addr); again == nil {
 			return n, oobn, nil
-		}
-	case errors.Is(err, syscall.EINVAL) && len(oob) > 0:
-		// A control message (ECN mark, source address) that this kernel or route does not take.
-		if n, _, again := s.UDPConn.WriteMsgUDP(b, nil, addr); again == nil {
-			return n, len(oob), nil
 		}
 	}
 	s.sendErrors.Add(1)
 	return len(b), len(oob), nil
+}
+
+// segment is the control message that asks the kernel to cut data into datagrams of len bytes; it lies in
+// oob[from:to]. The zero value: there is none.
+type segment struct{ len, from, to int }
+
+// sendSingly sends a run of datagrams one by one, with the other control messages on each.
+func (s *udpSocket) sendSingly(b, oob []byte, seg segment, addr *net.UDPAddr) (int, int, error) {
+	rest := append(append(make([]byte, 0, 128), oob[:seg.from]...), oob[seg.to:]...)
+	sent := 0
+	for sent < len(b) {
+		n := min(seg.len, len(b)-sent)
+		if _, _, err := s.send(b[sent:sent+n], rest, addr); err != nil {
+			if _, _, err = s.sendFailed(b[sent:sent+n], rest, addr, err); err != nil {
+				return sent, 0, err
+			}
+		}
+		sent += n
+	}
+	return sent, len(oob), nil
 }
 
 // quietOnce guards the environment switch below.

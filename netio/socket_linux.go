@@ -90,25 +90,23 @@ func (s *udpSocket) receiveDrops() uint64 {
 	return uint64(info[drops])
 }
 
-// isSegmented reports whether control messages ask the kernel to cut the data into datagrams.
-func isSegmented(oob []byte) bool {
-	for len(oob) >= unix.SizeofCmsghdr {
-		length := cmsgLen(oob)
-		level := int32(binary.NativeEndian.Uint32(oob[unix.SizeofCmsghdr-8:]))
-		kind := int32(binary.NativeEndian.Uint32(oob[unix.SizeofCmsghdr-4:]))
-		if level == unix.IPPROTO_UDP && kind == unix.UDP_SEGMENT {
-			return true
+// findSegment looks for the segment size among control messages.
+func findSegment(oob []byte) segment {
+	for at := 0; len(oob)-at >= unix.SizeofCmsghdr; {
+		msg := oob[at:]
+		length := cmsgLen(msg)
+		if length < unix.SizeofCmsghdr || length > len(msg) {
+			return segment{}
 		}
-		if length < unix.SizeofCmsghdr {
-			return false
+		next := min(unix.CmsgSpace(length-unix.CmsgLen(0)), len(msg))
+		level := int32(binary.NativeEndian.Uint32(msg[unix.SizeofCmsghdr-8:]))
+		kind := int32(binary.NativeEndian.Uint32(msg[unix.SizeofCmsghdr-4:]))
+		if level == unix.IPPROTO_UDP && kind == unix.UDP_SEGMENT && length >= unix.CmsgLen(2) {
+			return segment{len: int(binary.NativeEndian.Uint16(msg[unix.CmsgLen(0):])), from: at, to: at + next}
 		}
-		next := unix.CmsgSpace(length - unix.CmsgLen(0))
-		if next > len(oob) {
-			return false
-		}
-		oob = oob[next:]
+		at += next
 	}
-	return false
+	return segment{}
 }
 
 // cmsgLen reads the length word, which is as wide as a pointer.

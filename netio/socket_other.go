@@ -16,5 +16,5 @@ func (s *udpSocket) sizeBuffers(n int) error {
 
 func (s *udpSocket) receiveDrops() uint64 { return 0 }
 
-// isSegmented: only Linux has segmentation offload here.
-func isSegmented([]byte) bool { return false }
+// findSegment: only Linux has segmentation offload here.
+func findSegment([]byte) segment { return segment{} }
