@@ -1,6 +1,6 @@
-package client
-
 // Hot path.
+
+package client
 
 // budget bounds the bytes of records that were accepted and not yet answered. It is a plain
 // struct: the publisher's mutex guards it. Waiters are served first come, first served, so a

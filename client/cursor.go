@@ -1,6 +1,6 @@
-package client
-
 // Hot path.
+
+package client
 
 import "github.com/ringcast/ringcast/wire"
 

@@ -1,6 +1,6 @@
-package client
-
 // Hot path.
+
+package client
 
 // fifo is a queue of batches in order of their numbers. The zero value is empty.
 type fifo struct {

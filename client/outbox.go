@@ -1,6 +1,6 @@
-package client
-
 // Hot path.
+
+package client
 
 import (
 	"errors"
