@@ -45,6 +45,8 @@ type Broker struct {
 	feedLimits fanout.Limits
 
 	inflight *sched.Budget
+	// retained is the memory that the replay rings keep alive. Written by the executors.
+	retained atomic.Int64
 	// outstanding counts publishes from admission to answer; idle is signalled when it reaches
 	// zero while draining.
 	outstanding atomic.Int64

@@ -163,7 +163,11 @@ func (s *shard) complete(upto uint64) {
 		env := fanout.NewEnvelope(s.log != nil, s.parts)
 		clear(s.parts)
 		next := env.Next()
+		held := s.replay.Bytes()
 		s.replay.Push(env)
+		if now := s.exec.b.retained.Add(s.replay.Bytes() - held); now > s.exec.b.opts.RetainedBytes {
+			s.exec.shrinkRings()
+		}
 		s.readers.Publish(env)
 		env.Release()
 		s.visible.Store(next)

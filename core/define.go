@@ -49,9 +49,9 @@ func (b *Broker) missingStream(tenant, namespace, stream string) (*Stream, error
 	return st, err
 }
 
-// CreateStream makes a stream or changes what may change of one that exists: its retention and
-// sync mode. created is false for one that existed. Another number of shards, durability or routing is
-// an ErrConflict.
+// CreateStream makes a stream or changes what may change of one that exists: its retention. created
+// is false for one that existed. Another number of shards, durability, routing or sync mode is an
+// ErrConflict.
 func (b *Broker) CreateStream(def StreamDef) (info StreamInfo, created bool, err error) {
 	st, created, err := b.createStream(def, false)
 	if err != nil {
@@ -130,7 +130,7 @@ func (b *Broker) changeStream(st *Stream, key []byte, def StreamDef) error {
 			ErrConflict, def.Tenant, def.Namespace, def.Stream, old.Shards, old.Durable, old.Routing)
 	}
 	if old.Fsync != def.Fsync {
-		return fmt.Errorf("%w: stream %s/%s/%s has fsync %s, which changes only with a restart of the broker in a later version",
+		return fmt.Errorf("%w: stream %s/%s/%s has fsync %s, and this version cannot change it in place",
 			ErrConflict, def.Tenant, def.Namespace, def.Stream, old.Fsync)
 	}
 	row := streamRow{StreamDef: def, ID: st.id, Created: st.created}

@@ -45,6 +45,10 @@ type executor struct {
 	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
 	periodic []*shard
 	nextTick int64
+	// shards are those that the executor owns; hand is where the next shrinking of their replay
+	// rings begins.
+	shards []*shard
+	hand   int
 	// leaving are shards of deleted streams that have something in flight or queued.
 	leaving []*shard
 	micros  uint64 // the present in this step, us since the epoch
@@ -217,7 +221,9 @@ func (e *executor) leave(s *shard) {
 	if s.lane.Blocked() {
 		e.queue.Unblock(s.lane)
 	}
-	e.periodic = slices.DeleteFunc(e.periodic, func(p *shard) bool { return p == s })
+	is := func(other *shard) bool { return other == s }
+	e.periodic = slices.DeleteFunc(e.periodic, is)
+	e.shards = slices.DeleteFunc(e.shards, is)
 	e.leaving = append(e.leaving, s)
 }
 
@@ -231,6 +237,7 @@ func (e *executor) release() {
 			return false
 		}
 		e.queue.RemoveLane(s.lane)
+		e.b.retained.Add(-s.replay.Bytes())
 		s.replay.Reset(0)
 		close(s.left)
 		return true
@@ -264,6 +271,22 @@ func (e *executor) finish() {
 		default:
 			close(e.quiet)
 		}
+	}
+}
+
+// shrinkRings drops the oldest batches of this executor's replay rings, one ring after another, for
+// as long as all rings of the broker together are over their budget. A reader that joins later than
+// a shrunk ring reaches reads the log a little longer.
+func (e *executor) shrinkRings() {
+	for empty := 0; empty < len(e.shards) && e.b.retained.Load() > e.b.opts.RetainedBytes; {
+		e.hand = (e.hand + 1) % len(e.shards)
+		n, ok := e.shards[e.hand].replay.DropOldest()
+		if !ok {
+			empty++
+			continue
+		}
+		empty = 0
+		e.b.retained.Add(-n)
 	}
 }
 

@@ -52,6 +52,10 @@ type Options struct {
 	RingRecords int
 	RingBytes   int64
 
+	// RetainedBytes bounds the frames that all replay rings together keep alive: over it the rings
+	// shrink, oldest batches first within each. Default 256 MiB.
+	RetainedBytes int64
+
 	// SubscriberQueue and SubscriberQueueMax are the default and the largest queue of a
 	// subscriber in published batches. Defaults 512 and 4096.
 	SubscriberQueue    int
@@ -93,6 +97,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.PublishQueueWait, 2*time.Second)
 	setDefault(&o.RingRecords, 1024)
 	setDefault(&o.RingBytes, 64<<20)
+	setDefault(&o.RetainedBytes, 256<<20)
 	setDefault(&o.SubscriberQueue, 512)
 	setDefault(&o.SubscriberQueueMax, 4096)
 	setDefault(&o.SubscriberQueueBytes, 16<<20)
@@ -146,6 +151,9 @@ func (o Options) Validate() error {
 	}
 	if o.PublishQueueDepth < 1 || o.PublishQueueFactor < 1 {
 		bad("PublishQueueDepth and PublishQueueFactor must be at least 1")
+	}
+	if o.RetainedBytes < 1 || o.RingBytes < 1 || o.RingRecords < 1 {
+		bad("RetainedBytes, RingBytes and RingRecords must be positive")
 	}
 	if o.SubscriberQueue < 1 || o.SubscriberQueue > o.SubscriberQueueMax {
 		bad("SubscriberQueue %d is not in 1..%d", o.SubscriberQueue, o.SubscriberQueueMax)

@@ -68,6 +68,7 @@ func newShard(st *Stream, num uint32, e *executor, l *log.Log) *shard {
 // attach gives the shard its lane. It runs on the executor, or before the executor does.
 func (s *shard) attach() {
 	s.lane = s.exec.queue.NewLane(s.account)
+	s.exec.shards = append(s.exec.shards, s)
 	if s.log == nil {
 		return
 	}

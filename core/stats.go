@@ -75,6 +75,7 @@ type Status struct {
 	DeliveredBytes   uint64
 	DroppedBatches   uint64
 	InflightBytes    int64
+	RetainedBytes    int64 // kept alive by replay rings
 	Outstanding      int64
 	Executors        []ExecutorStatus
 	Tenants          []TenantStatus
@@ -89,6 +90,7 @@ func (b *Broker) Status() Status {
 		Engine:        b.engineName,
 		EngineReason:  b.engineReason,
 		InflightBytes: b.inflight.Used(),
+		RetainedBytes: b.retained.Load(),
 		Outstanding:   b.outstanding.Load(),
 		Pool:          b.opts.Pool.Stats(),
 	}

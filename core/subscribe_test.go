@@ -231,3 +231,32 @@ func TestRevokeEndsThePrincipalsReaders(t *testing.T) {
 	publish(t, b, st, "x")
 	other.wait(1)
 }
+
+// HZ-47: all replay rings together keep no more alive than their budget, and a reader is served all
+// the same: from the log.
+func TestReplayRingsShareABudget(t *testing.T) {
+	const budget = 256 << 10
+	b := openTest(t, Options{RetainedBytes: budget}.in(t.TempDir()))
+	big := string(make([]byte, 20<<10))
+	var streams []*Stream
+	for i := range 8 {
+		streams = append(streams, stream(t, b, StreamDef{Stream: fmt.Sprint(i), Durable: true}))
+	}
+	for range 6 {
+		for _, st := range streams {
+			if res := publish(t, b, st, big); res.Err != nil {
+				t.Fatal(res.Err)
+			}
+			if n := b.Status().RetainedBytes; n > budget {
+				t.Fatalf("rings retain %d bytes, the budget is %d", n, budget)
+			}
+		}
+	}
+	for _, st := range streams {
+		r := newReader(t, wire.FlagEvOffsets)
+		subscribe(t, b, &SubscribeRequest{Stream: st, Start: earliest}, r)
+		if got := r.wait(6); got[5].offset != 5 {
+			t.Fatalf("got offset %d", got[5].offset)
+		}
+	}
+}
