@@ -3,6 +3,7 @@ package ringtest
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 
@@ -174,6 +175,9 @@ func perform(op *ring.Op) (written int64, err error) {
 				written += int64(n)
 				if err != nil {
 					return written, err
+				}
+				if n == 0 {
+					return written, io.ErrShortWrite
 				}
 				b = b[n:]
 			}
