@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -113,7 +114,25 @@ func (b *Broker) open(ctx context.Context) (err error) {
 	for _, e := range b.executors {
 		b.running.Go(func() { e.loop(run) })
 	}
+	b.running.Go(func() { b.trimPool(run) })
 	return nil
+}
+
+// trimEvery is how often frame memory that nobody used meanwhile is given back.
+const trimEvery = 5 * time.Second
+
+// trimPool keeps a spike from holding its frames for ever (HZ-47).
+func (b *Broker) trimPool(ctx context.Context) {
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			b.opts.Pool.Trim()
+		}
+	}
 }
 
 // openExecutors makes one executor per core shard, each with its engine where there is storage.
