@@ -116,3 +116,17 @@ func lost(err error) bool {
 }
 
 func isNotFound(err error) bool { return errors.Is(err, wire.ErrNotFound) }
+
+// errSilent ends a publish stream whose broker owes an answer for too long.
+var errSilent = errors.New("client: broker left a publish unanswered")
+
+func (o *outbox) timeoutError() error {
+	if o.lastErr == nil {
+		return ErrDeliveryTimeout
+	}
+	return fmt.Errorf("%w, last: %w", ErrDeliveryTimeout, o.lastErr)
+}
+
+func errNotInFlight(number uint64) error {
+	return protocolError(fmt.Sprintf("answer to request %d, which is not in flight", number), nil)
+}

@@ -4,7 +4,6 @@ package client
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/ringcast/ringcast/wire"
 )
@@ -227,16 +226,6 @@ func (o *outbox) expire(now int64) error {
 	return nil
 }
 
-// errSilent ends a publish stream whose broker owes an answer for too long.
-var errSilent = errors.New("client: broker left a publish unanswered")
-
-func (o *outbox) timeoutError() error {
-	if o.lastErr == nil {
-		return ErrDeliveryTimeout
-	}
-	return fmt.Errorf("%w, last: %w", ErrDeliveryTimeout, o.lastErr)
-}
-
 // deadline is when expire has to run next, 0 if never.
 func (o *outbox) deadline() int64 {
 	var at int64
@@ -380,8 +369,4 @@ func (o *outbox) oldest() uint64 {
 		low = min(low, b.number)
 	}
 	return low
-}
-
-func errNotInFlight(number uint64) error {
-	return protocolError(fmt.Sprintf("answer to request %d, which is not in flight", number), nil)
 }

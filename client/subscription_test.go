@@ -275,7 +275,7 @@ func TestInterruptionWithoutOffsetsIsReported(t *testing.T) {
 			if !goOn {
 				return
 			}
-			time.Sleep(2 * time.Second) // virtual: it has subscribed again
+			<-time.After(2 * time.Second) // virtual: it has subscribed again
 			b.add("c")
 			if ev, err := s.Next(ctx); err != nil || string(ev.Payload) != "c" {
 				t.Errorf("%+v %v", ev, err)

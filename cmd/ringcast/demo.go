@@ -21,9 +21,12 @@ func (d *demoCmd) Run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	o := demo.Options{Broker: broker, Dir: d.Dir, Lines: d.Lines, Out: env.stdout, Bars: terminal(env.stderr), Terminal: env.stderr}
+	o := demo.Options{Broker: broker, Dir: d.Dir, Lines: d.Lines, Env: os.Environ(), Out: env.stdout}
 	if env.json {
-		o.Out, o.Bars = nil, false
+		o.Out = nil
+	}
+	if !env.json && terminal(env.stderr) {
+		o.NewBar = func(label string, total int64) demo.Bar { return newProgress(env, "always", label, total) }
 	}
 	report, err := demo.Run(ctx, o)
 	if err != nil {

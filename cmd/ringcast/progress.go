@@ -45,15 +45,15 @@ func newProgress(env *environment, mode, label string, total int64) *progress {
 	return p
 }
 
-// add moves the bar by n bytes.
-func (p *progress) add(n int64) {
+// Add moves the bar by n bytes.
+func (p *progress) Add(n int64) {
 	if p != nil {
 		p.bar.IncrInt64(n)
 	}
 }
 
-// end takes the bar away and waits for its goroutines.
-func (p *progress) end() {
+// End takes the bar away and waits for its goroutines.
+func (p *progress) End() {
 	if p == nil {
 		return
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/ringcast/ringcast/wire"
 )
 
+// pubBudget bounds the bytes that are published and not yet acknowledged.
+const pubBudget = 4 << 20
+
 type pubCmd struct {
 	Stream  string   `arg:"" help:"Stream to publish to."`
 	Records []string `arg:"" optional:"" help:"Records. Without any: the lines of --file, else of standard input."`
@@ -39,6 +42,7 @@ type pubSummary struct {
 	Seconds          float64 `json:"seconds"`
 	RecordsPerSecond float64 `json:"records_per_second"`
 	BytesPerSecond   float64 `json:"bytes_per_second"`
+	Acked            bool    `json:"acked"`
 	Frames           uint64  `json:"frames"`
 	Resent           uint64  `json:"resent"`
 	FirstOffset      *uint64 `json:"first_offset,omitempty"` // of a stream with one shard
@@ -48,7 +52,9 @@ type pubSummary struct {
 }
 
 func (p *pubCmd) options() ([]client.PublisherOption, error) {
-	var opts []client.PublisherOption
+	// What is under way is a fraction of a second of a fast disk: an interrupt loses little time, and
+	// the times to an ack are the broker's.
+	opts := []client.PublisherOption{client.WithBudgetBytes(pubBudget)}
 	switch p.Ack {
 	case "none":
 		if p.Idempotent {
@@ -99,7 +105,7 @@ func (p *pubCmd) Run(ctx context.Context, env *environment, s *Settings) error {
 	t := newTally()
 	began := time.Now()
 	err = in.each(func(rec []byte) error {
-		bar.add(int64(len(rec)) + 1)
+		bar.Add(int64(len(rec)) + 1)
 		r, err := p.record(rec)
 		if err != nil {
 			return err
@@ -117,8 +123,9 @@ func (p *pubCmd) Run(ctx context.Context, env *environment, s *Settings) error {
 	}
 	closing := pub.Close(end)
 	took := time.Since(began)
-	bar.end()
+	bar.End()
 	sum := t.summary(p.Stream, took, pub.Stats())
+	sum.Acked = p.Ack != "none"
 	if failed := t.failure(); failed != nil {
 		err = failed
 	}
@@ -175,11 +182,15 @@ func (p *pubCmd) print(env *environment, sum pubSummary) error {
 	if sum.Records == 1 {
 		noun = "record"
 	}
-	fmt.Fprintf(env.stderr, "published %s %s%s\n", count(sum.Records), noun, at)
+	verb, acks := "published", fmt.Sprintf(", ack p50 %.2f ms p99 %.2f ms", sum.AckP50Millis, sum.AckP99Millis)
+	if p.Ack == "none" {
+		verb, acks = "sent", ", not acknowledged: the broker may have dropped some"
+	}
+	fmt.Fprintf(env.stderr, "%s %s %s%s\n", verb, count(sum.Records), noun, at)
 	if sum.Records > 1 {
-		fmt.Fprintf(env.stderr, "  %s in %.2f s, %s records/s, %s/s, %s frames, ack p50 %.2f ms p99 %.2f ms\n",
+		fmt.Fprintf(env.stderr, "  %s in %.2f s, %s records/s, %s/s, %s frames%s\n",
 			size(float64(sum.Bytes)), sum.Seconds, count(uint64(sum.RecordsPerSecond)), size(sum.BytesPerSecond),
-			count(sum.Frames), sum.AckP50Millis, sum.AckP99Millis)
+			count(sum.Frames), acks)
 	}
 	return nil
 }

@@ -1,41 +1,34 @@
 package demo
 
-import (
-	"sync"
+import "sync"
 
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
-)
+// Bar shows how far something long is. Add comes from several goroutines.
+type Bar interface {
+	Add(bytes int64)
+	End()
+}
 
-// bar is a progress bar on the terminal. A nil one does nothing.
+// bar is a Bar that is ended once, and may be missing.
 type bar struct {
-	pool *mpb.Progress
-	bar  *mpb.Bar
-	once sync.Once
+	shown Bar // nil = nothing is shown
+	once  sync.Once
 }
 
 func (r *run) bar(label string, total int64) *bar {
-	if !r.o.Bars || r.o.Terminal == nil {
-		return nil
+	if r.o.NewBar == nil {
+		return &bar{}
 	}
-	pool := mpb.New(mpb.WithOutput(r.o.Terminal), mpb.WithWidth(50))
-	return &bar{pool: pool, bar: pool.AddBar(total, mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.Name(label+" "), decor.CountersKibiByte("% .1f / % .1f")),
-		mpb.AppendDecorators(decor.Percentage(), decor.AverageSpeed(decor.SizeB1024(0), " % .1f")))}
+	return &bar{shown: r.o.NewBar(label, total)}
 }
 
 func (b *bar) add(n int64) {
-	if b != nil {
-		b.bar.IncrInt64(n)
+	if b.shown != nil {
+		b.shown.Add(n)
 	}
 }
 
-// end takes the bar away and waits for its goroutines. It may be called twice.
 func (b *bar) end() {
-	if b != nil {
-		b.once.Do(func() {
-			b.bar.Abort(true)
-			b.pool.Wait()
-		})
+	if b.shown != nil {
+		b.once.Do(b.shown.End)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ringcast/ringcast/client"
@@ -37,12 +36,13 @@ type broker struct {
 }
 
 // startBroker starts the binary on a directory and waits until it serves.
-func startBroker(ctx context.Context, binary, dir string) (*broker, error) {
+func startBroker(ctx context.Context, binary, dir string, environ []string) (*broker, error) {
 	b := &broker{dir: dir, out: &tail{}, exited: make(chan struct{})}
 	b.cmd = exec.Command(binary, "--dev", "--data-dir", dir, "--quic-bind", "127.0.0.1:0", "--http-bind", "127.0.0.1:0")
 	b.cmd.Stdout, b.cmd.Stderr = b.out, b.out
-	for _, v := range os.Environ() { // settings of the person's own broker are not for this one
-		if !strings.HasPrefix(v, "RINGCAST_") {
+	b.cmd.Env = make([]string, 0, len(environ)) // not nil: nil would be this process's own
+	for _, v := range environ {
+		if !strings.HasPrefix(v, "RINGCAST_") { // settings of the person's own broker are not for this one
 			b.cmd.Env = append(b.cmd.Env, v)
 		}
 	}
@@ -116,7 +116,7 @@ func (b *broker) stop() error {
 		return b.explain(fmt.Errorf("the broker ended by itself: %v", b.err))
 	default:
 	}
-	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := b.cmd.Process.Signal(os.Interrupt); err != nil {
 		b.kill()
 		return err
 	}

@@ -18,6 +18,9 @@ const (
 	streamName   = "demo"
 	// stepTimeout ends a step that stands still; the whole takes seconds.
 	stepTimeout = 90 * time.Second
+	// publishBudget bounds what each publisher has under way, so that the times to an
+	// acknowledgement are those of the broker and not of a long queue in front of it.
+	publishBudget = 256 << 10
 )
 
 // Options says what to run. The zero value of a field is its default.
@@ -27,13 +30,14 @@ type Options struct {
 	// Dir is where the text and the broker's data go; it must not exist or be empty. Default: a
 	// temporary one. Both are removed at the end.
 	Dir string
+	// Env is the broker's environment, without the RINGCAST_ variables in it. Default: empty.
+	Env []string
 	// Lines is the length of the text. 120,000.
 	Lines int
 	// Out gets what happens, as lines. Default: nowhere.
 	Out io.Writer
-	// Bars shows progress on Terminal while something takes long. Default: nothing is shown.
-	Bars     bool
-	Terminal io.Writer
+	// NewBar makes a progress bar over total bytes. Default: none is shown.
+	NewBar func(label string, total int64) Bar
 }
 
 // Report is what one run did.
@@ -72,7 +76,6 @@ type run struct {
 	o      Options
 	text   string // file
 	data   string // the broker's directory
-	half   int    // lines of the first publisher
 	want   *digests
 	broker *broker
 	report Report
@@ -94,7 +97,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("demo: %w", err)
 	}
-	r := &run{o: o, text: filepath.Join(dir, "text.txt"), data: filepath.Join(dir, "data"), half: o.Lines / 2}
+	r := &run{o: o, text: filepath.Join(dir, "text.txt"), data: filepath.Join(dir, "data")}
 	defer func() {
 		if r.broker != nil {
 			r.broker.kill()
@@ -139,9 +142,9 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.want = newDigests()
 	var rec []byte
-	for tag, part := range r.parts() {
-		err := eachLine(r.text, part[0], part[1], func(line []byte) error {
-			rec = tagged(rec, tag, line)
+	for _, p := range r.parts() {
+		err := eachLine(r.text, p.from, p.to, func(line []byte) error {
+			rec = tagged(rec, p.tag, line)
 			return r.want.add(rec)
 		})
 		if err != nil {
@@ -154,21 +157,27 @@ func (r *run) prepare(ctx context.Context) error {
 	r.say("text: %d lines, %.1f MB, two publishers take half each", r.o.Lines, float64(size)/1e6)
 	r.report.Records, r.report.Bytes = r.want.total, r.want.bytes
 	r.report.Publishers = make(map[string]string)
-	for tag := range r.parts() {
-		r.report.Publishers[string(tag)] = r.want.sum(tag)
+	for _, p := range r.parts() {
+		r.report.Publishers[string(p.tag)] = r.want.sum(p.tag)
 	}
 	return r.start(ctx)
 }
 
-// parts are the lines of each publisher.
-func (r *run) parts() map[byte][2]int {
-	return map[byte][2]int{'A': {0, r.half}, 'B': {r.half, r.o.Lines}}
+// part is what one publisher publishes: lines of the text, counted from 0.
+type part struct {
+	tag      byte
+	from, to int
+}
+
+func (r *run) parts() []part {
+	half := r.o.Lines / 2
+	return []part{{'A', 0, half}, {'B', half, r.o.Lines}}
 }
 
 // start starts the broker on the data directory.
 func (r *run) start(ctx context.Context) (err error) {
 	began := time.Now()
-	if r.broker, err = startBroker(ctx, r.o.Broker, r.data); err != nil {
+	if r.broker, err = startBroker(ctx, r.o.Broker, r.data, r.o.Env); err != nil {
 		return err
 	}
 	r.report.RestartSeconds = time.Since(began).Seconds()

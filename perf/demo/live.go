@@ -31,18 +31,18 @@ func (r *run) publish(ctx context.Context) error {
 		}
 		defer subs[i].Close()
 	}
-	bar := r.bar("publishing", r.want.bytes)
-	defer bar.end()
+	progress := r.bar("publishing", r.want.bytes)
+	defer progress.end()
 	acks := &ackTimes{hist: hdrhistogram.New(1, 600_000_000, 3)}
 	began := time.Now()
 	var published, delivered time.Duration
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		pubs, pctx := errgroup.WithContext(gctx)
-		for tag, part := range r.parts() {
+		for _, p := range r.parts() {
 			pubs.Go(func() error {
-				if err := r.publishPart(pctx, tag, part, acks, bar); err != nil {
-					return fmt.Errorf("publisher %c: %w", tag, err)
+				if err := r.publishPart(pctx, p, acks, progress); err != nil {
+					return fmt.Errorf("publisher %c: %w", p.tag, err)
 				}
 				return nil
 			})
@@ -55,7 +55,7 @@ func (r *run) publish(ctx context.Context) error {
 	var mu sync.Mutex // guards delivered
 	for i, sub := range subs {
 		g.Go(func() (err error) {
-			if got[i], err = r.read(gctx, sub, nil); err != nil {
+			if got[i], err = r.read(gctx, sub, &bar{}); err != nil {
 				return fmt.Errorf("live reader %d: %w", i+1, err)
 			}
 			mu.Lock()
@@ -67,7 +67,7 @@ func (r *run) publish(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	bar.end()
+	progress.end()
 	r.report.Publish = newRate(r.want.total, r.want.bytes, published)
 	r.report.Live = newRate(readers*r.want.total, readers*r.want.bytes, delivered)
 	acks.report(&r.report)
@@ -79,30 +79,30 @@ func (r *run) publish(ctx context.Context) error {
 		}
 	}
 	r.say("live: 2 readers, %s together, the same hashes", r.report.Live)
-	for tag := range r.parts() {
-		r.say("  publisher %c  sha256 %s", tag, r.want.sum(tag))
+	for _, p := range r.parts() {
+		r.say("  publisher %c  sha256 %s", p.tag, r.want.sum(p.tag))
 	}
 	return nil
 }
 
 // publishPart is one publisher with a connection of its own.
-func (r *run) publishPart(ctx context.Context, tag byte, part [2]int, acks *ackTimes, bar *bar) error {
+func (r *run) publishPart(ctx context.Context, part part, acks *ackTimes, bar *bar) error {
 	c, err := r.broker.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	p, err := c.Publisher(ctx, streamName, client.WithIdempotence())
+	p, err := c.Publisher(ctx, streamName, client.WithIdempotence(), client.WithBudgetBytes(publishBudget))
 	if err != nil {
 		return err
 	}
 	var rec []byte
 	var failed failure
-	err = eachLine(r.text, part[0], part[1], func(line []byte) error {
+	err = eachLine(r.text, part.from, part.to, func(line []byte) error {
 		if err := failed.get(); err != nil {
 			return err
 		}
-		rec = tagged(rec, tag, line)
+		rec = tagged(rec, part.tag, line)
 		n, sent := int64(len(rec)), time.Now()
 		return p.PublishAsync(ctx, client.Record{Value: rec}, func(a client.Ack, err error) {
 			if err == nil && !a.HasOffset {
