@@ -4,6 +4,7 @@ package serve
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/ringcast/ringcast/core"
 	"github.com/ringcast/ringcast/core/auth"
@@ -65,6 +66,8 @@ func (a *author) login(ctx context.Context, m *wire.Auth) error {
 	id, err := a.srv.o.Verifier.Verify(ctx, m.TenantID, m.Token)
 	if err != nil {
 		a.srv.count.authFailed.Add(1)
+		a.srv.o.Logger.LogAttrs(ctx, slog.LevelDebug, "token refused", slog.String("tenant", m.TenantID),
+			slog.String("peer", a.c.nc.RemoteAddr().String()), slog.String("reason", auth.ReasonOf(err).String()))
 		return err
 	}
 	a.srv.count.authOK.Add(1)

@@ -7,13 +7,14 @@ import (
 
 // Refusals with a text of their own (wire.md 3.1, 3.2.1, 4.0, 4.2).
 var (
-	errAuth       = wire.NewError(wire.CodeUnauthenticated, "auth failed")
-	errAuthFirst  = wire.NewError(wire.CodeUnauthenticated, "auth required")
-	errNotYet     = wire.NewError(wire.CodeUnauthenticated, "not authenticated")
-	errAuthTwice  = wire.NewError(wire.CodeInvalidRequest, "auth already established")
-	errTenant     = wire.NewError(wire.CodeForbidden, "tenant mismatch")
-	errBrokerOnly = wire.NewError(wire.CodeInvalidRequest, "unexpected message type")
-	errRequestID  = wire.NewError(wire.CodeInvalidRequest, "missing request_id for acked publish")
+	errAuth          = wire.NewError(wire.CodeUnauthenticated, "auth failed")
+	errAuthFirst     = wire.NewError(wire.CodeUnauthenticated, "auth required")
+	errNotYet        = wire.NewError(wire.CodeUnauthenticated, "not authenticated")
+	errAuthTwice     = wire.NewError(wire.CodeInvalidRequest, "auth already established")
+	errTenant        = wire.NewError(wire.CodeForbidden, "tenant mismatch")
+	errBrokerOnly    = wire.NewError(wire.CodeInvalidRequest, "unexpected message type")
+	errNoEventStream = wire.NewError(wire.CodeOverloaded, "the client grants no stream for the events")
+	errRequestID     = wire.NewError(wire.CodeInvalidRequest, "missing request_id for acked publish")
 )
 
 // publishRefused is a `publish_refused` (wire.md 4.2).

@@ -72,15 +72,19 @@ func (s *Server) Serve(ctx context.Context, l *netio.Server) error {
 	}
 }
 
-// serveConn serves one connection to its end and closes it when ctx ends.
-func (s *Server) serveConn(ctx context.Context, nc netio.Conn) {
-	c := &conn{
+func (s *Server) newConn(nc netio.Conn) *conn {
+	return &conn{
 		srv: s, nc: nc, id: s.connIDs.Add(1),
 		preauth:  make(chan struct{}, s.o.PreauthStreams),
 		sessions: make(map[*session]struct{}),
 		oneWay:   make(map[*oneWay]struct{}),
 		who:      make(map[identityKey]*principal),
 	}
+}
+
+// serveConn serves one connection to its end and closes it when ctx ends.
+func (s *Server) serveConn(ctx context.Context, nc netio.Conn) {
+	c := s.newConn(nc)
 	stop := context.AfterFunc(ctx, func() { c.close(netio.CloseShutdown, "broker is shutting down") })
 	defer stop()
 	s.count.conns.Add(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/ringcast/ringcast/core"
 	"github.com/ringcast/ringcast/core/auth"
@@ -107,18 +108,26 @@ func (s *session) openSubscription(ctx context.Context, m *wire.Subscribe) (*sub
 }
 
 // openEvents opens an event stream and writes its first frame at once: a client takes its incoming
-// streams one after another by their first frames.
+// streams one after another by their first frames. Both waits, for a stream and for room in the
+// connection's window, are the client's to end and bounded here.
 func (s *session) openEvents(ctx context.Context, id uint64) (netio.SendStream, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.srv.o.OpenTimeout)
+	wait := s.srv.o.OpenTimeout
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	st, err := s.c.nc.OpenUniStream(ctx)
 	if err != nil {
-		return nil, wire.NewError(wire.CodeOverloaded, "the client grants no stream for the events").WithCause(err)
+		return nil, errNoEventStream.WithCause(err)
 	}
-	hello := wire.AppendMessage(nil, &wire.EventStreamHello{SubscriptionID: id})
-	if _, err := st.Write(hello); err != nil {
+	err = st.SetWriteDeadline(time.Now().Add(wait))
+	if err == nil {
+		_, err = st.Write(wire.AppendMessage(nil, &wire.EventStreamHello{SubscriptionID: id}))
+	}
+	if err == nil {
+		err = st.SetWriteDeadline(time.Time{})
+	}
+	if err != nil {
 		st.CancelWrite(netio.ResetInterrupted)
-		return nil, wire.ErrInternal.WithRetry(wire.RetryNow).WithCause(err)
+		return nil, errNoEventStream.WithCause(err)
 	}
 	return st, nil
 }

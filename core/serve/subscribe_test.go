@@ -318,6 +318,19 @@ func TestNoStreamCreditIsATypedRefusal(t *testing.T) {
 	ev.wantRecords("x")
 }
 
+// A client whose window has no room for the hello is refused, too: its control stream is not held up.
+func TestNoRoomForTheHelloIsATypedRefusal(t *testing.T) {
+	w := newWorld(t, worldOptions{serve: func(o *Options) { o.OpenTimeout = 20 * time.Millisecond }})
+	c := w.pair(40)
+	r := c.login()
+	r.send(subscribeTo("s"))
+	r.wantJSON(`{"type":"error","message":"the client grants no stream for the events","code":"overloaded","retry":"retry_after"}`)
+	r.wantOpen()
+	if n := w.broker.Status().Subscriptions; n != 0 {
+		t.Errorf("%d subscriptions registered, want none", n)
+	}
+}
+
 // The last frame of an event stream says why it ended, to those that offered it; others see the
 // FIN alone (broker.md 2.7).
 func TestEndOfAnEventStreamNamesItsCause(t *testing.T) {
@@ -374,50 +387,5 @@ func TestStalledReaderIsReset(t *testing.T) {
 	_, _, err := ev.next(patience)
 	if code, _, ok := netio.ResetCode(err); !ok || code != netio.ResetInterrupted {
 		t.Errorf("error %v, want a reset with code 1", err)
-	}
-}
-
-// Small frames leave in one write, a large one from where it lies, in order.
-func TestSinkGathersSmallFrames(t *testing.T) {
-	h := newHalf(1, 1<<30, nil)
-	pool := wire.NewPool(1 << 20)
-	k := &sink{st: fakeStream{tx: h}, pool: pool}
-	var frames [][]byte
-	var want []byte
-	add := func(n, size int) {
-		for range n {
-			f := make([]byte, size)
-			for i := range f {
-				f[i] = byte(len(frames))
-			}
-			frames = append(frames, f)
-			want = append(want, f...)
-		}
-	}
-	add(100, 200)
-	add(1, 30_000)
-	add(1, 100)
-	add(1, 70_000)
-	add(200, 1000)
-	if err := k.WriteFrames(frames); err != nil {
-		t.Fatal(err)
-	}
-	if string(h.buf) != string(want) {
-		t.Error("bytes differ")
-	}
-	// 100 small, the large, one small, the large, 200 small in 65, 65, 65, 5.
-	if h.writes != 8 {
-		t.Errorf("%d writes, want 8", h.writes)
-	}
-	if n := pool.Stats().InUse; n != 0 {
-		t.Errorf("%d Bufs in use", n)
-	}
-	small := frames[:50]
-	h.buf = make([]byte, 0, 1<<20)
-	if n := testing.AllocsPerRun(50, func() {
-		h.buf = h.buf[:0]
-		_ = k.WriteFrames(small)
-	}); n > 1 { // the fake's own channel
-		t.Errorf("%v allocations per write", n)
 	}
 }

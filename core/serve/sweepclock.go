@@ -42,7 +42,7 @@ func (c *sweepClock) init(ackWait, queueWait time.Duration) {
 
 // arm makes sure that the ticks go on. Cheap when they do.
 func (c *sweepClock) arm() {
-	if !c.armed.Load() && c.armed.CompareAndSwap(false, true) {
+	if !c.armed.Load() && !c.ended.Load() && c.armed.CompareAndSwap(false, true) {
 		c.timer.Reset(c.interval)
 	}
 }
@@ -96,6 +96,5 @@ func (c *sweepClock) working() bool {
 // stop ends the ticks for good.
 func (c *sweepClock) stop() {
 	c.ended.Store(true)
-	c.armed.Store(true) // nobody sets it again
 	c.timer.Stop()
 }
