@@ -104,18 +104,25 @@ func (p *planner) readHeaders() error {
 	return nil
 }
 
-// dropEmptyInside removes segments that hold nothing but a header and are not the newest: they
-// were put to use, their first write failed, and the unlink failed too.
+// dropEmptyInside removes segments that hold nothing but a header, are not the newest, and do not
+// begin before the next one: they were put to use, their first write failed, and another file took
+// their place. One that begins before the next has lost its entries; the walk judges it.
 func (p *planner) dropEmptyInside() {
-	var kept []*foundSegment
-	for i, s := range p.segs {
-		if i < len(p.segs)-1 && s.size <= blockBytes && !p.covered(s.id, blockBytes) {
+	var next *foundSegment
+	for i := len(p.segs) - 1; i >= 0; i-- {
+		s := p.segs[i]
+		if next != nil && s.size <= blockBytes && s.header.base >= next.header.base && !p.marked(s.id) {
 			p.remove(s.id, "a segment without entries")
+			p.segs = slices.Delete(p.segs, i, i+1)
 			continue
 		}
-		kept = append(kept, s)
+		next = s
 	}
-	p.segs = kept
+}
+
+// marked says whether durable.mark speaks of entries in this very segment.
+func (p *planner) marked(id uint64) bool {
+	return p.plan.Mark != nil && p.plan.Mark.Segment == id && p.plan.Mark.Bytes > blockBytes
 }
 
 // covered says whether byte pos of segment id lies below durable.mark.

@@ -115,7 +115,7 @@ func (p *planner) takeRetired(s, next *foundSegment, mustBeComplete bool) (stays
 	}
 	if w.seg.Next == next.header.base {
 		if w.seg.Entries == 0 {
-			if p.covered(s.id, blockBytes) {
+			if p.marked(s.id) {
 				return false, p.corrupt(s.id, blockBytes, "durable.mark covers entries that are not there")
 			}
 			p.remove(s.id, "a segment without entries")
@@ -139,7 +139,7 @@ func (p *planner) takeRetired(s, next *foundSegment, mustBeComplete bool) (stays
 	if w.seg.Bytes < s.size {
 		p.cutTo(s, w.seg.Bytes, w.why.what)
 	}
-	return false, p.keep(s, &w, true)
+	return false, p.keep(s, &w, w.seg.Entries > 0)
 }
 
 // takeNewest walks the newest segment and ends it by the rule of the end of data.

@@ -80,7 +80,7 @@ func (l *Log) sealDue() bool {
 // prepareDue: the segment is half full, and the next one is to be ready when it is.
 func (l *Log) prepareDue() bool {
 	t := l.cur
-	return !l.closing && l.spare == nil && t != nil && t.opened &&
+	return !l.closing && l.spare == nil && t != nil && t.shown &&
 		t.written >= max(l.o.SegmentBytes/2, l.prepareAfter)
 }
 

@@ -1,0 +1,264 @@
+package log
+
+import (
+	"fmt"
+	"reflect"
+	"syscall"
+	"testing"
+
+	"github.com/ringcast/ringcast/internal/crashfs"
+	"github.com/ringcast/ringcast/internal/invariants"
+)
+
+// witness knows what a crash at this moment must leave.
+type witness struct {
+	t      *testing.T
+	fs     *crashfs.FS
+	o      Options // without FS
+	log    *Log
+	acked  uint64          // answered as committed
+	bounds map[uint64]bool // offsets between entries
+	images int
+	seeds  []uint64
+	nested bool
+}
+
+// promised is the least that must be there.
+func (w *witness) promised() uint64 {
+	switch {
+	case w.log == nil:
+		return w.acked // everything was closed, and closing makes durable
+	case w.o.Mode == FsyncOnCommit:
+		return w.acked
+	}
+	return w.log.durable
+}
+
+// staged is the most that can be there.
+func (w *witness) staged() uint64 {
+	if w.log == nil {
+		return w.acked
+	}
+	return max(w.log.next, w.acked)
+}
+
+// crash looks at what a power cut now would leave, for every seed.
+func (w *witness) crash(n int, op, path string) {
+	for _, seed := range w.seeds {
+		w.images++
+		what := fmt.Sprintf("cut before operation %d (%s %s), seed %d", n, op, path, seed)
+		image := w.fs.Crash(seed)
+		if w.nested {
+			// The machine dies again while it recovers, at every operation of that.
+			broken := image.Crash(crashfs.SeedKeepAll)
+			broken.OnOp(func(m int, op, path string) {
+				w.check(fmt.Sprintf("%s, again at %d (%s %s)", what, m, op, path), broken.Crash(seed*7+uint64(m)))
+			})
+			o := w.o
+			o.FS = broken
+			if l, err := Open(o); err == nil {
+				l.letGo()
+			}
+		}
+		w.check(what, image)
+	}
+}
+
+// check opens an image: acknowledged records are there once and in order, what follows them is a
+// prefix of what was being written, a second recovery changes nothing, and the log goes on.
+func (w *witness) check(what string, image *crashfs.FS) {
+	w.t.Helper()
+	o := w.o
+	o.FS = image
+	l, err := Open(o)
+	if err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+	next := l.Committed()
+	if next < w.promised() || next > w.staged() || !w.bounds[next] {
+		w.t.Fatalf("%s: %d records, promised %d, staged %d", what, next, w.promised(), w.staged())
+	}
+	checkRecords(w.t, l, 0, next)
+	before := snapshotDir(w.t, image, testDir)
+	l2, err := Open(o)
+	if err != nil || !reflect.DeepEqual(before, snapshotDir(w.t, image, testDir)) {
+		w.t.Fatalf("%s: a second recovery is not the first: %v", what, err)
+	}
+	commitOne(w.t, l2, 1, 20)
+	checkRecords(w.t, l2, 0, next+1)
+	// HZ-7: what was written after the recovery survives the next one.
+	l3, err := Open(o)
+	if err != nil {
+		w.t.Fatalf("%s: after one more record: %v", what, err)
+	}
+	checkRecords(w.t, l3, 0, next+1)
+	l.letGo()
+	l2.letGo()
+	l3.letGo()
+}
+
+func (w *witness) open() {
+	o := w.o
+	o.FS = w.fs
+	l, err := Open(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.log = l
+	w.bounds[l.Next()] = true
+}
+
+// take stages one entry.
+func (w *witness) take(n, size int) {
+	appendOne(w.t, w.log, n, size)
+	w.bounds[w.log.Next()] = true
+}
+
+// step does the owner's duties until nothing is left; acknowledgements count at once.
+func (w *witness) step() {
+	for {
+		var out Outcome
+		if j := w.log.TakeJob(); j != nil {
+			j.Run()
+			out = w.log.JobDone(j)
+		} else if op := w.log.NextOp(); op != nil {
+			runHere(op)
+			out = w.log.OpDone(op)
+		} else {
+			return
+		}
+		if out.Err != nil {
+			w.t.Fatal(out.Err)
+		}
+		w.acked = out.Committed
+	}
+}
+
+// script appends, rolls, seals, fails a write, closes and reopens.
+func (w *witness) script() {
+	w.open()
+	for round := range 3 {
+		for i := range 7 {
+			for j := range 1 + i%4 {
+				w.take(1+j%3, 120+(round*500+i*300+j*50)%1400)
+			}
+			w.step()
+			if op := w.log.Tick(); op != nil && i%3 == 1 {
+				runHere(op)
+				w.log.OpDone(op)
+			} else if op != nil {
+				w.log.syncing = false // never submitted
+			}
+			w.step()
+		}
+		switch round {
+		case 0:
+			w.failWrite()
+		case 1:
+			if err := w.log.Close(); err != nil {
+				w.t.Fatal(err)
+			}
+			w.acked = w.log.Committed()
+			w.log = nil
+			w.open()
+		}
+	}
+	if err := w.log.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.log = nil
+}
+
+// failWrite has a group of three entries fail after its first one.
+func (w *witness) failWrite() {
+	for range 3 {
+		w.take(1, 200)
+	}
+	for j := w.log.TakeJob(); j != nil; j = w.log.TakeJob() {
+		j.Run()
+		w.log.JobDone(j)
+	}
+	op := w.log.NextOp()
+	runPart(op, opSize(op)/2, diskError(syscall.ENOSPC))
+	w.log.OpDone(op)
+	for _, out := range pump(w.log) {
+		if out.Err != nil {
+			w.acked = out.Committed
+		}
+	}
+}
+
+func newWitness(t *testing.T, mode FsyncMode, seeds ...uint64) *witness {
+	fs := crashfs.New()
+	return &witness{
+		t: t, fs: fs, o: testOptions(nil, withMode(mode), withSegment(8<<10), withGroup(4)),
+		bounds: map[uint64]bool{0: true}, seeds: seeds,
+	}
+}
+
+// Power is cut at every operation of the script. Under on_commit no acknowledged record is lost;
+// in the other modes none that was synced; and in every mode the log is a gap-free prefix.
+func TestAcknowledgedRecordsSurviveAPowerCutAnywhere(t *testing.T) { // LOG-3, LOG-21, LOG-23, HZ-1, HZ-3, HZ-7
+	for mode := FsyncOnCommit; mode <= FsyncNone; mode++ {
+		t.Run(mode.String(), func(t *testing.T) {
+			seeds := []uint64{crashfs.SeedLoseAll, crashfs.SeedKeepAll, 2, 3, 4, 5, 6, 7}
+			if invariants.Enabled {
+				seeds = seeds[:3]
+			}
+			w := newWitness(t, mode, seeds...)
+			w.fs.OnOp(w.crash)
+			w.script()
+			if w.images < 1000 && !invariants.Enabled {
+				t.Errorf("only %d images", w.images)
+			}
+			t.Logf("%d images, %d records", w.images, w.acked)
+		})
+	}
+}
+
+// The machine dies again during recovery, at every operation of it.
+func TestPowerCutDuringRecovery(t *testing.T) { // LOG-4, HZ-7
+	for _, mode := range []FsyncMode{FsyncOnCommit, FsyncPeriodic} {
+		w := newWitness(t, mode, 8, 9)
+		w.nested = true
+		every := 3
+		if invariants.Enabled {
+			every = 17
+		}
+		w.fs.OnOp(func(n int, op, path string) {
+			if n%every == 0 {
+				w.crash(n, op, path)
+			}
+		})
+		w.script()
+	}
+}
+
+// A process that dies keeps its page cache: whatever was written is there in every mode.
+func TestAcknowledgedRecordsSurviveAKill(t *testing.T) { // LOG-2
+	for mode := FsyncOnCommit; mode <= FsyncNone; mode++ {
+		w := newWitness(t, mode)
+		w.fs.OnOp(func(n int, op, path string) {
+			image := w.fs.Crash(crashfs.SeedKeepAll)
+			o := w.o
+			o.FS = image
+			l, err := Open(o)
+			if err != nil {
+				t.Fatalf("%s: killed before operation %d (%s): %v", mode, n, op, err)
+			}
+			if l.Committed() < w.acked {
+				t.Fatalf("%s: killed before operation %d (%s): %d records, acknowledged %d", mode, n, op, l.Committed(), w.acked)
+			}
+			checkRecords(t, l, 0, l.Committed())
+			// Served only after a sync: a power cut now takes nothing back.
+			o.FS = image.Crash(crashfs.SeedLoseAll)
+			after, err := Open(o)
+			if err != nil || after.Committed() != l.Committed() {
+				t.Fatalf("%s: recovered %d records that were not on the disk: %v", mode, l.Committed(), err)
+			}
+			l.letGo()
+			after.letGo()
+		})
+		w.script()
+	}
+}

@@ -1,0 +1,491 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/ringcast/ringcast/internal/crashfs"
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/ring/ringtest"
+)
+
+// runPart carries out the first n bytes of a write and ends it with err.
+func runPart(op *ring.Op, n int64, err error) {
+	for _, b := range op.Vec {
+		k := min(n-op.Written, int64(len(b)))
+		if k > 0 {
+			if werr := writeFull(op.File, b[:k], op.Off+op.Written); werr != nil {
+				panic(werr)
+			}
+			op.Written += k
+		}
+	}
+	op.Err = err
+}
+
+// opSize is the bytes of a write.
+func opSize(op *ring.Op) (n int64) {
+	for _, b := range op.Vec {
+		n += int64(len(b))
+	}
+	return n
+}
+
+func diskError(errno syscall.Errno) error { return ring.Classify("write", "segment", errno) }
+
+// A write that fails at any byte, with any error: its records and those staged behind it are
+// void, nothing of them is readable then or after a restart, and the log takes the same offsets
+// again. What is answered as void cannot come back: until the file is cut, nothing is answered.
+func TestFailedWriteLeavesNoTrace(t *testing.T) { // LOG-11, LOG-23, HZ-5
+	probe := mustOpen(t, testOptions(crashfs.New()))
+	appendOne(t, probe, 3, 50)
+	j := probe.TakeJob()
+	j.Run()
+	probe.JobDone(j)
+	size := opSize(probe.NextOp())
+	for _, before := range []int{0, 2} { // in an empty segment, and behind committed entries
+		for n := int64(0); n < size; n++ {
+			for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO, syscall.EFBIG, 0} {
+				if n%16 != 0 && errno != syscall.ENOSPC {
+					continue
+				}
+				failWriteAt(t, before, n, errno)
+			}
+		}
+	}
+}
+
+func failWriteAt(t *testing.T, before int, n int64, errno syscall.Errno) {
+	t.Helper()
+	fs := crashfs.New()
+	o := testOptions(fs)
+	l := mustOpen(t, o)
+	for range before {
+		commitOne(t, l, 1, 50)
+	}
+	good := uint64(before)
+	appendOne(t, l, 3, 50)
+	for j := l.TakeJob(); j != nil; j = l.TakeJob() {
+		j.Run()
+		l.JobDone(j)
+	}
+	op := l.NextOp()
+	appendOne(t, l, 1, 50) // fills while the write is in flight
+	err := error(nil)      // errno 0: an engine that reports a short write as success
+	if errno != 0 {
+		err = diskError(errno)
+	}
+	runPart(op, n, err)
+	if out := l.OpDone(op); out.Err != nil || out.Committed != good {
+		t.Fatalf("at byte %d: answered before the file was cut: %+v", n, out)
+	}
+	if _, err := l.Append(entryOf(recordsAt(l.Next(), 1, 50)), 1); !errors.Is(err, ErrGroupFull) {
+		t.Fatalf("append before the cut: %v", err)
+	}
+	if l.NextOp() != nil {
+		t.Fatal("a write before the cut")
+	}
+	outs := pump(l)
+	void := 0
+	for _, out := range outs {
+		if out.Err == nil {
+			continue
+		}
+		void++
+		if out.FailedFrom != good || out.FailedTo != good+4 || out.Committed != good || errors.Is(out.Err, ErrPoisoned) {
+			t.Fatalf("at byte %d: outcome %+v", n, out)
+		}
+		if errno != 0 && !errors.Is(out.Err, errno) {
+			t.Fatalf("%v hides errno %v", out.Err, errno)
+		}
+		if errno == syscall.ENOSPC && !errors.Is(out.Err, ring.ErrNoSpace) {
+			t.Fatalf("%v is not of the class of a full disk", out.Err)
+		}
+	}
+	if void != 1 {
+		t.Fatalf("%d outcomes void the offsets, want 1", void)
+	}
+	checkRecords(t, l, 0, good)
+	// Power fails now: nothing that was answered as void is there.
+	after := mustOpen(t, testOptions(fs.Crash(uint64(n))))
+	checkRecords(t, after, 0, good)
+	// Space is back.
+	if first := commitOne(t, l, 2, 60); first != good {
+		t.Fatalf("offset %d after the failure, want %d", first, good)
+	}
+	commitOne(t, l, 1, 10)
+	checkRecords(t, l, 0, good+3)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, o)
+	checkRecords(t, again, 0, good+3)
+	again.letGo()
+}
+
+// A sync that fails, whichever it is, ends the log: nothing more is accepted, what was staged is
+// void, readers stop at the durable bound, Close reports it. Other logs do not notice.
+func TestFailedSyncPoisons(t *testing.T) { // LOG-10, LOG-25, HZ-2, HZ-8
+	type script struct {
+		name  string
+		mode  FsyncMode
+		kind  ringtest.Kind
+		path  string
+		nth   int
+		first bool // before anything is written
+	}
+	scripts := []script{
+		{"group", FsyncOnCommit, ringtest.Sync, ".seg", 1, false},
+		{"tick", FsyncPeriodic, ringtest.Sync, ".seg", 1, false},
+		{"seal", FsyncPeriodic, ringtest.Sync, segmentName(0), 1, false},
+		{"seal on_commit", FsyncNone, ringtest.Sync, segmentName(0), 1, false},
+		{"prepare", FsyncOnCommit, ringtest.Sync, segmentName(1), 1, false},
+		{"directory", FsyncOnCommit, ringtest.SyncDir, testDir, 1, false},
+		{"header", FsyncOnCommit, ringtest.Sync, segmentName(1), 2, false},
+		{"first prepare", FsyncOnCommit, ringtest.Sync, segmentName(0), 1, true},
+		{"first directory", FsyncOnCommit, ringtest.SyncDir, testDir, 1, true},
+		{"first header", FsyncOnCommit, ringtest.Sync, segmentName(0), 2, true},
+		{"close", FsyncNone, ringtest.Sync, ".seg", 1, false},
+	}
+	for _, c := range scripts {
+		t.Run(c.name, func(t *testing.T) {
+			inner := crashfs.New()
+			fs := ringtest.NewFS(inner)
+			o := testOptions(fs, withMode(c.mode), withSegment(16<<10))
+			l := mustOpen(t, o)
+			healthy := mustOpen(t, testOptions(fs, func(o *Options) { o.Dir = "/data/other" }))
+			var committed uint64
+			if !c.first {
+				committed = 1 + commitOne(t, l, 1, 300)
+				commitOne(t, healthy, 1, 100)
+			}
+			fs.Add(ringtest.Rule{Kind: c.kind, Path: c.path, Nth: c.nth, Err: syscall.EIO})
+			if c.name == "close" {
+				if err := l.Close(); !errors.Is(err, ErrPoisoned) || !errors.Is(err, ring.ErrIO) {
+					t.Fatalf("Close: %v", err)
+				}
+				return
+			}
+			var poison error
+			staged := l.Next()
+			for i := 0; poison == nil; i++ {
+				if i == 200 {
+					t.Fatal("the failure never came")
+				}
+				if _, err := l.Append(entryOf(recordsAt(l.Next(), 1, 300)), 1); err != nil {
+					t.Fatalf("append: %v", err)
+				}
+				staged = l.Next()
+				outs := pump(l)
+				if c.name == "tick" {
+					op := l.Tick()
+					runHere(op)
+					outs = append(outs, l.OpDone(op))
+				}
+				for _, out := range outs {
+					if out.Err != nil {
+						if poison != nil {
+							t.Fatalf("told twice: %v", out.Err)
+						}
+						poison = out.Err
+						if out.FailedTo != staged {
+							t.Errorf("void up to %d, staged up to %d", out.FailedTo, staged)
+						}
+						if c.mode == FsyncOnCommit && out.FailedFrom != committed {
+							t.Errorf("void from %d, committed %d", out.FailedFrom, committed)
+						}
+						continue
+					}
+					committed = max(committed, out.Committed)
+				}
+			}
+			fs.Clear() // the next sync would succeed, and prove nothing
+			if !errors.Is(poison, ErrPoisoned) || !errors.Is(poison, ring.ErrIO) {
+				t.Errorf("outcome %v", poison)
+			}
+			if _, err := l.Append(entryOf(recordsAt(0, 1, 10)), 1); !errors.Is(err, ErrPoisoned) {
+				t.Errorf("append: %v", err)
+			}
+			if l.NextOp() != nil || l.TakeJob() != nil || l.Tick() != nil {
+				t.Error("a poisoned log wants work done")
+			}
+			if !errors.Is(l.Err(), ErrPoisoned) || !l.Stats().Poisoned {
+				t.Error("a poisoned log does not say so")
+			}
+			if c.mode == FsyncOnCommit && l.Committed() != committed {
+				t.Errorf("readers stop at %d, acknowledged was %d", l.Committed(), committed)
+			}
+			checkRecords(t, l, 0, l.Stats().Durable)
+			if err := l.Close(); !errors.Is(err, ErrPoisoned) {
+				t.Errorf("Close: %v", err)
+			}
+			commitOne(t, healthy, 1, 100)
+			// Power fails: everything that readers were still shown is there.
+			after := mustOpen(t, testOptions(inner.Crash(crashfs.SeedLoseAll), withMode(c.mode)))
+			if after.Committed() < l.Stats().Durable {
+				t.Errorf("%d records on the disk, the durable bound was %d", after.Committed(), l.Stats().Durable)
+			}
+		})
+	}
+}
+
+// Under periodic, nothing in a newer segment is durable before the retired one is sealed; when the
+// seal fails, nothing of either is.
+func TestRetiredSegmentIsSyncedFirst(t *testing.T) { // HZ-8
+	fs := ringtest.NewFS(crashfs.New())
+	l := mustOpen(t, testOptions(fs, withMode(FsyncPeriodic), withSegment(16<<10)))
+	for range 40 {
+		appendOne(t, l, 1, 1000)
+		if j := l.TakeJob(); j != nil {
+			if j.kind == jobSeal {
+				// The seal is out and slow; writes go on in the new segment.
+				if op := l.Tick(); op != nil {
+					t.Fatal("a sync of the new segment while the old one is not sealed")
+				}
+				first := l.Next()
+				if op := l.NextOp(); op != nil {
+					runHere(op)
+					l.OpDone(op)
+				}
+				if l.Committed() != first || l.Stats().Durable != 0 {
+					t.Fatalf("committed %d, durable %d", l.Committed(), l.Stats().Durable)
+				}
+				fs.Fail(ringtest.Sync, 1, syscall.EIO)
+				j.Run()
+				out := l.JobDone(j)
+				if !errors.Is(out.Err, ErrPoisoned) || out.Committed != 0 {
+					t.Fatalf("%+v", out)
+				}
+				checkRecords(t, l, 0, 0)
+				l.Close()
+				return
+			}
+			j.Run()
+			l.JobDone(j)
+		}
+		if op := l.NextOp(); op != nil {
+			runHere(op)
+			l.OpDone(op)
+		}
+	}
+	t.Fatal("no segment was sealed")
+}
+
+// A failed cut leaves a file that nobody can vouch for.
+func TestFailedCutPoisons(t *testing.T) { // LOG-11
+	for _, kind := range []ringtest.Kind{ringtest.Truncate, ringtest.Sync} {
+		for _, before := range []int{0, 1} {
+			fs := ringtest.NewFS(crashfs.New())
+			l := mustOpen(t, testOptions(fs))
+			for range before {
+				commitOne(t, l, 1, 100)
+			}
+			appendOne(t, l, 2, 100)
+			for j := l.TakeJob(); j != nil; j = l.TakeJob() {
+				j.Run()
+				l.JobDone(j)
+			}
+			op := l.NextOp()
+			runPart(op, 100, diskError(syscall.EIO))
+			l.OpDone(op)
+			fs.Fail(kind, 1, syscall.EIO)
+			outs := pump(l)
+			last := outs[len(outs)-1]
+			if !errors.Is(last.Err, ErrPoisoned) || last.FailedFrom != uint64(before) || last.FailedTo != uint64(before)+2 {
+				t.Fatalf("%s: %+v", kind, last)
+			}
+			checkRecords(t, l, 0, uint64(before))
+			if err := l.Close(); !errors.Is(err, ErrPoisoned) {
+				t.Errorf("Close: %v", err)
+			}
+		}
+	}
+}
+
+// A segment that cannot be made voids what was staged for it and nothing else. The log heals by
+// itself, and what a failed attempt left behind never reads as damage.
+func TestSegmentThatCannotBeMadeHeals(t *testing.T) { // LOG-11, LOG-12, HZ-10
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.EIO} {
+		for _, kind := range []ringtest.Kind{ringtest.Open, ringtest.Write} {
+			for _, unlinkFails := range []bool{false, true} {
+				for _, full := range []bool{false, true} {
+					name := fmt.Sprintf("%v %s unlink fails %v full %v", errno, kind, unlinkFails, full)
+					inner := crashfs.New()
+					fs := ringtest.NewFS(inner)
+					o := testOptions(fs, withSegment(16<<10))
+					l := mustOpen(t, o)
+					if full {
+						for l.cur == nil || !l.cur.full(2048, 16<<10) {
+							commitOne(t, l, 1, 1900)
+						}
+						if s := l.spare; s != nil { // no segment was prepared
+							s.file.Close()
+							inner.Remove(testDir + "/" + segmentName(s.id))
+							l.spare = nil
+						}
+					}
+					good := l.Committed()
+					for attempt := range 3 {
+						rule := ringtest.Rule{Kind: kind, Path: ".seg", Err: errno, Times: -1}
+						if kind == ringtest.Write {
+							rule.Short = 100 * attempt
+						}
+						fs.Add(rule)
+						if unlinkFails {
+							fs.Add(ringtest.Rule{Kind: ringtest.Remove, Err: syscall.EIO, Times: -1})
+						}
+						appendOne(t, l, 2, 1000)
+						var failed []Outcome
+						for _, out := range pump(l) {
+							if out.Err != nil {
+								failed = append(failed, out)
+							}
+						}
+						if len(failed) != 1 || failed[0].FailedFrom != good || failed[0].FailedTo != good+2 || errors.Is(failed[0].Err, ErrPoisoned) || !errors.Is(failed[0].Err, errno) {
+							t.Fatalf("%s: %+v", name, failed)
+						}
+						if l.Next() != good || l.Committed() != good {
+							t.Fatalf("%s: next %d committed %d, want %d", name, l.Next(), l.Committed(), good)
+						}
+						fs.Clear()
+						checkRecords(t, l, 0, good)
+						after := mustOpen(t, testOptions(inner.Crash(uint64(attempt)), withSegment(16<<10)))
+						checkRecords(t, after, 0, good)
+						commitOne(t, after, 1, 10)
+					}
+					commitOne(t, l, 3, 100)
+					checkRecords(t, l, 0, good+3)
+					if err := l.Close(); err != nil {
+						t.Fatalf("%s: %v", name, err)
+					}
+					after := mustOpen(t, o)
+					checkRecords(t, after, 0, good+3)
+				}
+			}
+		}
+	}
+}
+
+// A read-only file system is for good.
+func TestReadOnlyFileSystemPoisons(t *testing.T) { // HZ-11
+	fs := ringtest.NewFS(crashfs.New())
+	l := mustOpen(t, testOptions(fs))
+	appendOne(t, l, 1, 100)
+	fs.Add(ringtest.Rule{Kind: ringtest.Open, Path: ".seg", Err: syscall.EROFS, Times: -1})
+	outs := pump(l)
+	if last := outs[len(outs)-1]; !errors.Is(last.Err, ErrPoisoned) || !errors.Is(last.Err, ring.ErrReadOnly) {
+		t.Errorf("%+v", last)
+	}
+}
+
+// Preparing the next segment ahead is nobody's failure: it is tried again, at the latest by the roll.
+func TestFailedPreparationCostsNothing(t *testing.T) { // LOG-17
+	fs := ringtest.NewFS(crashfs.New())
+	l := mustOpen(t, testOptions(fs, withSegment(32<<10)))
+	commitOne(t, l, 1, 100)
+	fs.Add(ringtest.Rule{Kind: ringtest.Open, Path: segmentName(1), Err: syscall.ENOSPC})
+	for range 100 {
+		commitOne(t, l, 1, 500)
+	}
+	if l.Stats().OpenErrors == 0 {
+		t.Error("the preparation did not fail")
+	}
+	checkRecords(t, l, 0, 101)
+}
+
+// The opened log of a full disk serves what it has, without an index or a mark of its own.
+func TestFullDiskOpensForReading(t *testing.T) { // HZ-10
+	m := makeImage(t, FsyncOnCommit, 1, 1, 1, 1, 1)
+	inner := restoreDir(t, m.with(m.segment()[:m.ends[4]+10], 0))
+	fs := ringtest.NewFS(inner)
+	for _, kind := range []ringtest.Kind{ringtest.Write} {
+		fs.Add(ringtest.Rule{Kind: kind, Err: syscall.ENOSPC, Times: -1})
+	}
+	l := mustOpen(t, testOptions(fs))
+	checkRecords(t, l, 0, m.next[4])
+	appendOne(t, l, 1, 10)
+	outs := pump(l)
+	if last := outs[len(outs)-1]; !errors.Is(last.Err, ring.ErrNoSpace) {
+		t.Errorf("%+v", last)
+	}
+	fs.Clear()
+	commitOne(t, l, 1, 10)
+	checkRecords(t, l, 0, m.next[4]+1)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Close with work out is refused and changes nothing; twice is the same as once.
+func TestCloseFlushesWhatIsStaged(t *testing.T) { // LOG-25
+	fs := crashfs.New()
+	for mode := FsyncOnCommit; mode <= FsyncNone; mode++ {
+		o := testOptions(fs, withMode(mode), func(o *Options) { o.Dir = "/data/" + mode.String() })
+		l := mustOpen(t, o)
+		appendOne(t, l, 2, 100)
+		j := l.TakeJob()
+		if err := l.Close(); !errors.Is(err, ErrBusy) {
+			t.Fatalf("close with a job out: %v", err)
+		}
+		j.Run()
+		l.JobDone(j)
+		op := l.NextOp()
+		if err := l.Close(); !errors.Is(err, ErrBusy) {
+			t.Fatalf("close with an operation out: %v", err)
+		}
+		appendOne(t, l, 3, 100)
+		runHere(op)
+		l.OpDone(op)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatalf("second close: %v", err)
+		}
+		if l.Committed() != 5 {
+			t.Errorf("%s: committed %d after Close, want 5", mode, l.Committed())
+		}
+		if _, err := l.Append(entryOf(recordsAt(5, 1, 10)), 1); !errors.Is(err, ErrClosed) {
+			t.Errorf("append: %v", err)
+		}
+		if _, err := l.Read(0, 100); !errors.Is(err, ErrClosed) {
+			t.Errorf("read: %v", err)
+		}
+		// Shutdown made everything durable, whatever the mode, with index and mark.
+		o.FS = fs.Crash(crashfs.SeedLoseAll)
+		after := mustOpen(t, o)
+		checkRecords(t, after, 0, 5)
+		files := snapshotDir(t, fs, o.Dir)
+		if len(files) != 3 || files[markName] == nil || files[indexName(0)] == nil {
+			t.Errorf("%s: files after Close: %d", mode, len(files))
+		}
+	}
+}
+
+// An idle log has no work: no sync, no job.
+func TestIdleLogIsSilent(t *testing.T) { // LOG-18
+	fs := ringtest.NewFS(crashfs.New())
+	l := mustOpen(t, testOptions(fs, withMode(FsyncPeriodic)))
+	if l.Tick() != nil {
+		t.Error("an empty log wants a sync")
+	}
+	commitOne(t, l, 1, 10)
+	op := l.Tick()
+	if op == nil || l.Tick() != nil {
+		t.Fatal("one sync wanted for what was written")
+	}
+	runHere(op)
+	l.OpDone(op)
+	pump(l)
+	fs.Forget()
+	for range 10 {
+		if l.Tick() != nil || l.TakeJob() != nil || l.NextOp() != nil {
+			t.Error("a clean log wants work")
+		}
+	}
+	if calls := fs.Calls(); len(calls) != 0 {
+		t.Errorf("an idle log called %v", calls)
+	}
+}
