@@ -115,7 +115,7 @@ func writeIndexFile(fs ring.FS, name string, base uint64, x index) error {
 	if err != nil {
 		return err
 	}
-	b := appendIndexHeader(make([]byte, 0, 64<<10), base)
+	b := appendIndexHeader(make([]byte, 0, indexBuffer(x.len())), base)
 	var pos int64
 	for i := 0; i < x.len() && err == nil; i++ {
 		var e indexEntry
@@ -137,6 +137,9 @@ func writeIndexFile(fs ring.FS, name string, base uint64, x index) error {
 	return err
 }
 
+// indexBuffer is the memory to write or read an index of n entries with.
+func indexBuffer(n int) int { return min(64<<10, indexHeaderBytes+(n+1)*indexEntryBytes) }
+
 // indexMatches says whether the file at name is the index x, byte for byte.
 func indexMatches(fs ring.FS, name string, base uint64, x index) bool {
 	f, err := fs.Open(name, os.O_RDONLY, 0)
@@ -152,7 +155,7 @@ func indexMatches(fs ring.FS, name string, base uint64, x index) bool {
 	if n, err := readFull(f, head[:], 0); err != nil || n < len(head) || !checkIndexHeader(head[:], base) {
 		return false
 	}
-	b := make([]byte, 64<<10)
+	b := make([]byte, indexBuffer(x.len()))
 	i := 0
 	for pos := int64(indexHeaderBytes); pos < size; {
 		n, err := readFull(f, b, pos)
