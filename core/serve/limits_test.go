@@ -150,6 +150,25 @@ func TestClientThatTakesNoAnswersLosesTheStream(t *testing.T) {
 	sibling.mustPublish(1, "s", "x")
 }
 
+// A stream whose publishes never get an outcome stops its reader at twice the window, and ends with
+// its connection all the same.
+func TestStuckDiskDoesNotKeepADeadConnection(t *testing.T) {
+	w, release := holdSync(t, func(o *Options) { o.PublishWindow, o.AckWait = 2, 400*time.Millisecond })
+	c := w.dial()
+	r := c.loginAs(w.token(), offerFlags, offerWindow)
+	for id := range uint64(6) {
+		r.write(publish(wire.FlagAcked, id, "d", "x"))
+	}
+	for id := range uint64(4) {
+		r.wantRefused(id, wire.CodeUnacknowledged, wire.RetryUnknown, unacknowledged.Err.Message)
+	}
+	r.wantQuiet()
+	open := w.srv.Stats().StreamsOpen
+	c.nc.CloseWithError(0, "")
+	eventually(t, "its stream is gone", func() bool { return w.srv.Stats().StreamsOpen == open-1 })
+	release()
+}
+
 // Subscriptions, streams and identities come and go without leaving anything behind (HZ-40).
 func TestGaugesReturnToZero(t *testing.T) {
 	w := newWorld(t, worldOptions{quic: true})

@@ -75,6 +75,9 @@ func (s *session) run() {
 	}()
 
 	ctx := s.c.nc.Context()
+	// A reader that waits for room would not see the end of the connection.
+	stop := context.AfterFunc(ctx, s.w.abort)
+	defer stop()
 	v := s.read(ctx)
 	s.leavePreauth()
 	if v == holdStream {
