@@ -91,6 +91,9 @@ func (e *DialError) Error() string {
 
 func (e *DialError) Unwrap() error { return e.Err }
 
+// errNoAnswer: the caller's patience ended before the first attempt did.
+var errNoAnswer = errors.New("no answer so far")
+
 // unknown is the error of a request that may or may not have been applied.
 func unknown(cause error) *wire.Error {
 	return wire.ErrUnacknowledged.WithCause(cause)

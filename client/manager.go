@@ -59,10 +59,11 @@ func (m *manager) session(ctx context.Context, closed <-chan struct{}) (*session
 	case <-closed:
 		return nil, ErrClosed
 	case <-ctx.Done():
-		if why := m.failure.Load(); why != nil {
-			return nil, fmt.Errorf("%w: %w", ctx.Err(), why)
+		why := m.failure.Load()
+		if why == nil {
+			why = &DialError{Addr: m.addr, Attempts: 1, Err: errNoAnswer}
 		}
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("%w: %w", ctx.Err(), why)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/ringcast/ringcast/client"
 	"github.com/ringcast/ringcast/netio"
@@ -77,10 +78,17 @@ func explain(err error) (reportBody, int) {
 	gap, _ := errors.AsType[*client.GapError](err)
 	handshake, _ := errors.AsType[*netio.HandshakeError](err)
 	_, unsupported := errors.AsType[*client.UnsupportedError](err)
+	if dial != nil {
+		b.Message = dial.Error() // without the expired context around it
+	}
+	b.Message = strings.TrimPrefix(b.Message, "client: ")
 	switch {
 	case errors.Is(err, errNoToken):
 		b.Code = "no_token"
 		b.Hint = "Give --token-file FILE (or RINGCAST_TOKEN_FILE), or --dev-dir DIR of a ringcastd --dev on this machine; ringcast token mint makes tokens."
+	case errors.Is(err, client.ErrDeliveryTimeout):
+		b.Code = "delivery_timeout"
+		b.Hint = "The broker did not take the records in time. Is it running, and is its disk all right? Its log and /readyz tell."
 	case handshake != nil && !handshake.Remote:
 		b.Code = "tls"
 		b.Hint = "Give --ca FILE of the CA that signed the broker's certificate, and --server-name if the certificate is for another name."
@@ -95,11 +103,11 @@ func explain(err error) (reportBody, int) {
 	case gap != nil:
 		b.Code = "gap"
 		b.Hint = fmt.Sprintf("ringcast sub --from %d reads on behind what is missing, --from earliest reads all there is.", gap.Next)
-	case errors.Is(err, client.ErrDeliveryTimeout):
-		b.Code = "delivery_timeout"
-		b.Hint = "The broker did not take the records in time. Is it running, and is its disk all right? Its log and /readyz tell."
+		if gap.Reason == "in_future" {
+			b.Hint = fmt.Sprintf("The stream ends before that; its next record will be %d.", gap.Next)
+		}
 	case errors.Is(err, wire.ErrUnacknowledged), refused != nil && refused.Retry == wire.RetryUnknown:
-		b.Hint = "The records may or may not have been applied. With --idempotent they are sent again safely."
+		b.Hint = "It may or may not have been applied. Records published with --idempotent are sent again safely."
 	case dial != nil || errors.Is(err, netio.ErrHandshakeTimeout):
 		b.Code = "unreachable"
 		b.Hint = "Is the broker running, and is --addr right? ringcastd --dev starts one on this machine."

@@ -54,17 +54,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return env.fail(usageError(err))
 	}
-	parser, err := kong.New(&c,
-		kong.Name("ringcast"),
-		kong.Description("Publish to and subscribe from a ringcast (or any Felix) broker, and manage it."),
-		kong.Writers(stdout, stderr),
-		kong.Resolvers(file),
-		kong.Exit(func(code int) { panic(exitRequest(code)) }),
-		kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(env, &c.Settings),
-	)
+	parser, err := newParser(ctx, &c, env, file)
 	if err != nil {
 		return env.fail(err)
 	}
@@ -81,6 +71,20 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return env.fail(err)
 	}
 	return 0
+}
+
+// newParser makes the parser of c.
+func newParser(ctx context.Context, c *cli, env *environment, file *configFile) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name("ringcast"),
+		kong.Description("Publish to and subscribe from a ringcast (or any Felix) broker, and manage it."),
+		kong.Writers(env.stdout, env.stderr),
+		kong.Resolvers(file),
+		kong.Exit(func(code int) { panic(exitRequest(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(env, &c.Settings),
+	)
 }
 
 // wantsJSON says whether a command line that may be wrong asks for JSON, so that the complaint

@@ -130,7 +130,7 @@ func (p *pubCmd) Run(ctx context.Context, env *environment, s *Settings) error {
 		err = failed
 	}
 	if err = errors.Join(err, closing); err != nil {
-		if sum.Records > 0 || t.failures > 0 {
+		if sum.Records+t.failures > 1 {
 			err = fmt.Errorf("%w (%s records published, %s failed)", firstOf(err), count(sum.Records), count(t.failures))
 		}
 		return err
