@@ -1,0 +1,58 @@
+# Every target is plain go, so that it can be typed by hand. `make help` lists them; CI runs `make ci`.
+GO ?= go
+KILLS ?= 50
+FUZZTIME ?= 10s
+CI = check build test invariants nocgo demo interop
+PYTHONDONTWRITEBYTECODE := 1
+export PYTHONDONTWRITEBYTECODE
+
+.PHONY: help build demo test check race invariants nocgo fuzz bench interop crash ci night clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+build: ## bin/ringcastd and bin/ringcast
+	$(GO) build -o bin/ ./cmd/...
+
+demo: build ## publish 100,000 lines, kill the broker, compare what every reader saw (under two minutes)
+	./bin/ringcast demo
+
+test: ## every test, each skip named; a skipped guarantee fails
+	$(GO) test -json ./... | $(GO) run ./internal/lint/skips
+
+check: ## format, vet, staticcheck, house rules, tidy, other platforms build
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./internal/lint/...
+	$(GO) mod tidy -diff
+	GOOS=darwin $(GO) vet ./core ./wire ./fanout ./log
+
+race: ## every test under the race detector
+	$(GO) test -race -json ./... | $(GO) run ./internal/lint/skips
+
+invariants: ## every test with assertions and poisoned buffers
+	$(GO) test -tags invariants -json ./... | $(GO) run ./internal/lint/skips
+
+nocgo: ## everything builds without a C compiler
+	CGO_ENABLED=0 $(GO) build ./...
+
+fuzz: ## every fuzz target for FUZZTIME
+	$(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ {f[n++]=$$1; next} /^ok/ {for (i=0;i<n;i++) print $$2, f[i]; n=0}' | while read p f; do echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; done
+
+bench: ## every benchmark once, as a smoke test; see BENCHMARKS.md for numbers
+	$(GO) test -run '^$$' -bench . -benchtime 20ms -benchmem ./...
+
+interop: build ## the official Python client against this broker
+	./interop/run
+
+crash: ## SIGKILL the broker KILLS times per engine under load and check every acknowledged record
+	RINGCAST_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run 'TestAckedRecordsSurviveSIGKILL' ./cmd/ringcastd
+
+ci: ## what CI runs, each part with the time it took
+	@for t in $(CI); do echo; echo "=== make $$t"; at=$$(date +%s); $(MAKE) --no-print-directory $$t || exit 1; echo "=== $$t took $$(($$(date +%s) - at)) s"; done
+
+night: ci race fuzz bench crash ## what takes longer
+
+clean: ## remove what the targets made
+	rm -rf bin .venv-interop .venv-interop-newest

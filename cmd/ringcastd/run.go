@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/ringcast/ringcast/core"
+	"github.com/ringcast/ringcast/core/admin"
+	"github.com/ringcast/ringcast/core/auth"
+	"github.com/ringcast/ringcast/core/cache"
+	"github.com/ringcast/ringcast/core/serve"
+	"github.com/ringcast/ringcast/netio"
+)
+
+// server is everything that a running broker consists of, in the order of its start.
+type server struct {
+	l  *Loaded
+	lg *slog.Logger
+
+	http     *admin.Server
+	broker   *core.Broker
+	dev      *devFiles // nil without --dev
+	listener *netio.Server
+	sessions *serve.Server
+
+	// served is closed when the sessions' Serve has returned, after serveErr was set.
+	served    chan struct{}
+	serveErr  error
+	stopServe context.CancelFunc
+}
+
+// Run starts a broker, tells out how to reach it, serves until ctx ends, and shuts down. Closing
+// hurry cuts the shutdown's waits short. It returns nil after an orderly life, also when ctx ended
+// while the broker was still starting.
+func Run(ctx context.Context, hurry <-chan struct{}, l *Loaded, out io.Writer, lg *slog.Logger) (err error) {
+	for _, w := range l.Warnings {
+		lg.Warn("configuration", "warning", w)
+	}
+	lg.Info("starting", "version", version(), "pid", os.Getpid(), "set", l.changed())
+	limitMemory(lg)
+	s := &server{l: l, lg: lg}
+	if err := s.start(ctx); err != nil {
+		err = errors.Join(err, s.abandon())
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			lg.Info("stopped while starting")
+			return nil
+		}
+		return err
+	}
+	if err := s.announce(out); err != nil {
+		lg.Warn("not announced", "err", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.served:
+		lg.Error("the listener failed", "err", s.serveErr)
+	}
+	return errors.Join(s.serveErr, s.shutdown(hurry))
+}
+
+// start brings the parts up, each one before those that need it.
+func (s *server) start(ctx context.Context) error {
+	if err := s.startHTTP(); err != nil {
+		return err
+	}
+	s.http.Progress("opening the data directory and its logs")
+	var err error
+	if s.broker, err = core.Open(ctx, coreOptions(s.l, s.lg)); err != nil {
+		return err
+	}
+	if s.l.Dev.V {
+		if s.dev, err = openDevFiles(filepath.Join(s.l.DataDir.V, "dev"), s.lg); err != nil {
+			return err
+		}
+	}
+	s.http.Progress("loading keys")
+	stored, source, err := s.keys()
+	if err != nil {
+		return err
+	}
+	verifier := auth.NewVerifier(source, auth.Options{Logger: s.lg})
+	caches := cache.New(cache.Options{})
+
+	s.http.Progress("opening the client listener")
+	if err := s.listen(); err != nil {
+		return err
+	}
+	o := serveOptions(s.l, s.lg)
+	o.Broker, o.Verifier, o.Cache, o.Pool = s.broker, verifier, caches, s.broker.Pool()
+	o.ListenerPorts = []uint16{uint16(s.listener.Addr().(*net.UDPAddr).Port)}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	s.sessions = serve.New(o)
+	serveCtx, stop := context.WithCancel(context.Background())
+	s.stopServe, s.served = stop, make(chan struct{})
+	go func() {
+		defer close(s.served)
+		s.serveErr = s.sessions.Serve(serveCtx, s.listener)
+	}()
+	s.http.Attach(admin.Services{
+		Broker: s.broker, Verifier: verifier, Keys: stored, Cache: caches,
+		Sessions:  func() admin.Sessions { return sessionStats(s.sessions.Stats()) },
+		Listeners: func() []netio.Stats { return []netio.Stats{s.listener.Stats()} },
+	})
+	s.http.Ready()
+	s.lg.Info("ready", "quic", s.listener.Addr().String(), "http", s.http.Addr().String())
+	return nil
+}
+
+func (s *server) startHTTP() error {
+	o := admin.Options{
+		Addr: s.l.HTTPBind.V, Version: version(), Config: s.l.values(), Notes: s.l.notes(), Logger: s.lg,
+	}
+	if s.l.HTTPTLSCert.V != "" {
+		cert, err := netio.LoadCertificate(s.l.HTTPTLSCert.V, s.l.HTTPTLSKey.V, s.lg)
+		if err != nil {
+			return err
+		}
+		o.TLS = netio.NewServerTLS(cert, nil)
+	}
+	s.http = admin.New(o)
+	return s.http.Listen()
+}
+
+// keys joins the sources that tokens are checked with: what the configuration names and what was
+// stored through the admin API. With neither, nobody could ever be let in: the start is refused.
+func (s *server) keys() (*auth.StaticSource, auth.KeySource, error) {
+	stored := &auth.StaticSource{}
+	sets, err := s.broker.TenantKeys()
+	if err != nil {
+		return nil, nil, err
+	}
+	for tenant, text := range sets {
+		set, err := auth.ParseKeySet(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("stored keys of tenant %q: %w", tenant, err)
+		}
+		stored.Set(tenant, set.Keys())
+	}
+	where := s.l.JWKS.V
+	if where == "" && s.dev != nil {
+		where = s.dev.jwks
+	}
+	if where == "" {
+		if len(sets) == 0 {
+			return nil, nil, &ConfigError{[]string{fmt.Sprintf(
+				"%s: no key to check tokens with: name a file, a directory or a URL, or start with %s=true", envName("jwks"), envName("dev"))}}
+		}
+		return stored, stored, nil
+	}
+	source, err := auth.OpenKeySource(where, s.lg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", envName("jwks"), err)
+	}
+	return stored, auth.Merge(stored, source), nil
+}
+
+// listen opens the client port.
+func (s *server) listen() error {
+	var cert *netio.Certificate
+	var err error
+	if s.l.TLSCert.V != "" {
+		cert, err = netio.LoadCertificate(s.l.TLSCert.V, s.l.TLSKey.V, s.lg)
+	} else {
+		cert, err = netio.DevCertificate(s.dev.dir, s.lg)
+	}
+	if err != nil {
+		return err
+	}
+	o := listenOptions(s.l, s.lg)
+	if ca := s.l.TLSClientCA.V; ca != "" {
+		pool, err := netio.LoadCertPool(ca)
+		if err != nil {
+			return err
+		}
+		o.TLS = netio.NewServerTLS(cert, pool)
+	} else {
+		o.TLS = netio.NewServerTLS(cert, nil)
+	}
+	if dir := s.l.DataDir.V; dir != "" {
+		// Clients learn at once that a restarted broker knows nothing of their connection (HZ-36).
+		if o.StatelessResetKey, o.TokenKey, err = netio.Secret(filepath.Join(dir, "listener-secret")); err != nil {
+			return err
+		}
+	}
+	s.listener, err = netio.Listen(o)
+	return err
+}
+
+// announce writes the file and the text by which a developer finds a --dev broker, or one line.
+func (s *server) announce(out io.Writer) error {
+	if s.dev == nil {
+		return nil
+	}
+	return s.dev.announce(out, s.listener.Addr().String(), s.http.Addr().String())
+}
