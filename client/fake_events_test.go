@@ -57,7 +57,12 @@ func (s *fakeStream) subscribe(m *wire.Subscribe) {
 		live := max(tail, from)
 		r.StartOffset, r.LiveOffset = &from, &live
 	}
-	s.answer(r)
+	if b.holdSubscribed != nil {
+		hold := b.holdSubscribed
+		s.answers <- func() error { <-hold; return s.write(r) }
+	} else {
+		s.answer(r)
+	}
 	b.wg.Go(func() { s.feed(ev, n, id, shard, from) })
 }
 

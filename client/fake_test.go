@@ -30,6 +30,8 @@ type fakeBroker struct {
 	onSubscribe func(n int, m *wire.Subscribe) wire.Message // another answer
 	onFrame     func(sub, frame int, f *eventFrame) frameAction
 
+	holdSubscribed chan struct{} // subscribed is answered when it is closed
+
 	script sync.Mutex // held while a script runs
 
 	mu        sync.Mutex

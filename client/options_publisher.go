@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ringcast/ringcast/wire"
@@ -50,7 +51,7 @@ func WithBatchBytes(n int) PublisherOption {
 
 // WithBatchRecords sends a batch at the latest when it holds n records. Default: 4096.
 func WithBatchRecords(n int) PublisherOption {
-	return publisherOption(func(c *publisherConfig) { c.limits.batchRecords = uint32(n) })
+	return publisherOption(func(c *publisherConfig) { c.limits.batchRecords = uint32(max(0, min(n, math.MaxInt32))) })
 }
 
 // WithLinger makes a batch wait so long for company. Default: 0, a batch grows only while it

@@ -165,8 +165,15 @@ func (r *receiver) attach(ctx context.Context) (*eventStream, error) {
 		return nil, err
 	}
 	stop := st.guard(ctx)
-	defer st.abort()
-	defer stop()
+	granted := false
+	defer func() {
+		stop()
+		if granted {
+			st.io.CancelRead(netio.ResetNone) // its FIN is sent, and it owes nothing more
+		} else {
+			st.abort()
+		}
+	}()
 	req, err := r.request(st.peer)
 	if err != nil {
 		return nil, err
@@ -188,6 +195,7 @@ func (r *receiver) attach(ctx context.Context) (*eventStream, error) {
 		if err != nil {
 			return nil, err
 		}
+		granted = true
 		es.frames.SetMax(wire.MaxFrameBytes)
 		r.cursor.subscribed(m.StartOffset)
 		return es, nil

@@ -30,9 +30,9 @@ type session struct {
 
 // eventSlot is where an event stream and its subscription meet, whoever comes first.
 type eventSlot struct {
-	stream *eventStream
-	found  chan struct{} // closed once stream is set
-	gone   bool          // nobody will claim it
+	stream  *eventStream
+	found   chan struct{} // closed once stream is set
+	claimed chan struct{} // closed once the subscription has taken it
 }
 
 // eventStream is a stream opened by the broker, its hello read.
@@ -93,14 +93,37 @@ func (s *session) greet(in netio.ReceiveStream) {
 
 	slot := s.slot(es.id)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slot.gone || slot.stream != nil {
-		delete(s.events, es.id)
+	twice := slot.stream != nil
+	if !twice {
+		slot.stream = es
+		close(slot.found)
+	}
+	s.mu.Unlock()
+	if twice {
 		in.CancelRead(netio.ResetNone)
 		return
 	}
-	slot.stream = es
-	close(slot.found)
+	// A stream that nobody claims, since its subscribe was given up, must not stay: the broker
+	// would go on sending until the connection's window is full.
+	t := time.NewTimer(helloTimeout)
+	defer t.Stop()
+	select {
+	case <-slot.claimed:
+		return
+	case <-t.C:
+	case <-s.conn.Context().Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-slot.claimed: // at the last moment
+		return
+	default:
+	}
+	if s.events[es.id] == slot {
+		delete(s.events, es.id)
+	}
+	in.CancelRead(netio.ResetNone)
 }
 
 // greetFailed is closed when the next event stream ends before its hello.
@@ -134,7 +157,7 @@ func (s *session) slot(id uint64) *eventSlot {
 	defer s.mu.Unlock()
 	slot := s.events[id]
 	if slot == nil {
-		slot = &eventSlot{found: make(chan struct{})}
+		slot = &eventSlot{found: make(chan struct{}), claimed: make(chan struct{})}
 		s.events[id] = slot
 	}
 	return slot
@@ -169,12 +192,14 @@ func (s *session) claim(ctx context.Context, id uint64, failed <-chan struct{}) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slot.stream != nil { // also when it came at the last moment
-		delete(s.events, id)
-		return slot.stream, nil
+	if s.events[id] == slot {
+		delete(s.events, id) // what comes later finds a slot of its own, and no claim
 	}
-	slot.gone = true // greet refuses it when it comes
-	return nil, err
+	if slot.stream == nil {
+		return nil, err
+	}
+	close(slot.claimed)
+	return slot.stream, nil // also when it came at the last moment
 }
 
 // open opens an authenticated stream that offers o.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ringcast/ringcast/netio"
 	"github.com/ringcast/ringcast/wire"
@@ -132,25 +131,6 @@ func (st *stream) guard(ctx context.Context) (stop func() bool) {
 func (st *stream) abort() {
 	st.io.CancelRead(netio.ResetNone)
 	st.io.CancelWrite(netio.ResetNone)
-}
-
-// finish ends the stream in order: FIN, then wait for the broker's. What it still owes is dropped.
-func (st *stream) finish(timeout time.Duration) error {
-	if err := st.io.Close(); err != nil {
-		st.abort()
-		return err
-	}
-	if err := st.io.SetReadDeadline(time.Now().Add(timeout)); err != nil {
-		return err
-	}
-	for {
-		_, buf, err := st.frames.Next()
-		if err != nil {
-			st.io.CancelRead(netio.ResetNone)
-			return err
-		}
-		buf.Release()
-	}
 }
 
 // ctxFirst prefers the caller's own reason when a stream was given up because of it.

@@ -468,3 +468,35 @@ func TestCacheCalls(t *testing.T) {
 		}
 	})
 }
+
+// An event stream whose subscribe was given up is not left to fill the connection's window.
+func TestUnclaimedEventStreamIsStopped(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, b *fakeBroker, c *Client) {
+		b.holdSubscribed = make(chan struct{})
+		b.add("a")
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := c.Subscribe(short, "orders", FromEarliest()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		ss, err := c.session(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ss.mu.Lock()
+		parked := len(ss.events)
+		ss.mu.Unlock()
+		if parked != 1 {
+			t.Fatalf("%d streams parked", parked)
+		}
+		<-time.After(helloTimeout + time.Second)
+		synctest.Wait()
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
+		if len(ss.events) != 0 {
+			t.Error("still parked")
+		}
+		close(b.holdSubscribed)
+	})
+}
