@@ -27,14 +27,19 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name)
 		}
 	}
-	_ = os.Setenv("XDG_CONFIG_HOME", filepath.Join(os.TempDir(), "ringcast-test-no-such-directory"))
+	var err error
+	if scratch, err = os.MkdirTemp("", "ringcast-test-"); err != nil {
+		panic(err)
+	}
+	_ = os.Setenv("XDG_CONFIG_HOME", scratch)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if builtDir != "" {
-			_ = os.RemoveAll(builtDir)
-		}
+		_ = os.RemoveAll(scratch)
 		os.Exit(code)
 	}))
 }
+
+// scratch holds what the tests share: the broker's binary.
+var scratch string
 
 // outcome is what one command line did.
 type outcome struct {
@@ -101,17 +106,9 @@ func golden(t *testing.T, name, text string) {
 	}
 }
 
-// builtDir holds what brokerBinary built.
-var builtDir string
-
 // brokerBinary builds ringcastd once.
 var brokerBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "ringcast-test-")
-	if err != nil {
-		return "", err
-	}
-	builtDir = dir
-	name := filepath.Join(dir, "ringcastd")
+	name := filepath.Join(scratch, "ringcastd")
 	out, err := exec.Command("go", "build", "-o", name, "github.com/ringcast/ringcast/cmd/ringcastd").CombinedOutput()
 	if err != nil {
 		return "", errors.New(string(out))
