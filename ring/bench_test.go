@@ -53,8 +53,11 @@ func benchEngine(b *testing.B, kind string, op OpKind, size, span, inFlight, par
 	b.ReportAllocs()
 	batch := make([]*Op, 0, inFlight)
 	e.Submit(ops)
-	b.ResetTimer()
-	for n := 0; n < b.N; n += len(batch) { // not Loop: one turn carries as many as have ended
+	const warm = 500                           // operations until threads, workers and slots have grown
+	for n := -warm; n < b.N; n += len(batch) { // not Loop: one turn carries as many as have ended
+		if n < 0 {
+			b.ResetTimer()
+		}
 		batch = append(batch[:0], <-done)
 		for range len(done) {
 			batch = append(batch, <-done)

@@ -55,11 +55,9 @@ type entry struct {
 	data []byte // of a write: what is to be written
 	prev *entry // linked before it
 	next *entry
-	done bool
 }
 
 type fakeFile struct {
-	name         string
 	data, synced []byte
 	syncs        int
 }
@@ -194,6 +192,9 @@ func (k *fakeKernel) submit(n uint32) (uint32, syscall.Errno) {
 		k.active = append(k.active, en)
 	}
 	atomic.StoreUint32(k.r.sqHead, head)
+	if len(k.active) > len(k.r.sqes)+1 { // two for each operation, and one to wake the reaper
+		panic("fake kernel: more in flight than the cap")
+	}
 	if k.rng != nil && k.rng.IntN(2) == 0 {
 		k.work(k.rng.IntN(3)) // done before the call returns
 	}

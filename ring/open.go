@@ -17,7 +17,8 @@ const (
 type Options struct {
 	// Depth is the most operations in flight. Default 256.
 	Depth int
-	// Workers caps the threads that carry out operations. Default 16.
+	// Workers caps the threads that carry out operations. Default 16. The kernel keeps its workers
+	// per thread that submits: with io_uring the cap holds for each thread on which Submit runs.
 	Workers int
 	// Dir is where the io_uring engine proves itself on a scratch file: the data directory.
 	// Default: the system's directory for temporary files.
