@@ -147,7 +147,10 @@ func dialOne(ctx context.Context, to netip.AddrPort, o DialOptions) (Conn, error
 	if err != nil {
 		tr.Close()
 		sock.Close()
-		return nil, convert(err)
+		if err = convert(err); err == ErrIdleTimeout {
+			err = ErrHandshakeTimeout // what quic-go calls idle here is that nobody answered
+		}
+		return nil, err
 	}
 	released := make(chan struct{})
 	context.AfterFunc(c.Context(), func() {

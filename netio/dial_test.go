@@ -46,7 +46,7 @@ func TestDialEndsWhenNobodyAnswers(t *testing.T) {
 	}
 	defer sink.Close()
 	o := DialOptions{HandshakeTimeout: 100 * time.Millisecond}
-	if _, err := Dial(t.Context(), sink.LocalAddr().String(), o); !errors.Is(err, ErrHandshakeTimeout) && !IsIdleTimeout(err) || !IsClosed(err) {
+	if _, err := Dial(t.Context(), sink.LocalAddr().String(), o); !errors.Is(err, ErrHandshakeTimeout) || !IsClosed(err) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
