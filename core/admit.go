@@ -26,6 +26,7 @@ func (a *Account) Used() int64 { return a.budget.Used() }
 var (
 	errDraining  = wire.NewError(wire.CodeDraining, "the broker is shutting down")
 	errNoStream  = wire.NewError(wire.CodeNotFound, "the stream was deleted")
+	errNoRecords = wire.NewError(wire.CodeInvalidRequest, "an idempotent publish must hold a record")
 	errQueueFull = wire.NewError(wire.CodeOverloaded, "publish queue full").WithReason("publish_queue_full", 10)
 )
 
@@ -66,8 +67,12 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 	return nil
 }
 
-// checkRecords refuses a publish with a record that no event frame could hold.
+// checkRecords refuses a publish with a record that no event frame could hold, and an idempotent one
+// without records: nothing in the log would remember its sequence.
 func checkRecords(r *PublishRequest) error {
+	if r.Idempotent && r.Count == 0 {
+		return errNoRecords
+	}
 	if r.PayloadBytes <= fanout.RecordMax {
 		return nil
 	}
@@ -185,6 +190,10 @@ func (b *Broker) Drain(ctx context.Context) error {
 		case <-ctx.Done():
 			return &DrainError{Outstanding: b.outstanding.Load(), Err: ctx.Err()}
 		}
+	}
+	select {
+	case b.idle <- struct{}{}: // whoever else drains is to know
+	default:
 	}
 	return nil
 }

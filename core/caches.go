@@ -46,13 +46,12 @@ func (b *Broker) CreateCache(def CacheDef) (info CacheInfo, created bool, err er
 }
 
 func (b *Broker) createCache(def CacheDef, keep bool) (*CacheInfo, bool, error) {
-	if b.draining.Load() {
-		return nil, false, errDraining
-	}
 	if err := def.normalise(); err != nil {
 		return nil, false, err
 	}
-	b.defMu.Lock()
+	if err := b.lockDefinitions(); err != nil {
+		return nil, false, err
+	}
 	defer b.defMu.Unlock()
 	key := appendKey(nil, def.Tenant, def.Namespace, def.Cache)
 	if c, ok := b.caches.get(key); ok {
@@ -68,7 +67,7 @@ func (b *Broker) createCache(def CacheDef, keep bool) (*CacheInfo, bool, error) 
 		return cacheRow{CacheDef: def, ID: id, Created: c.Created}
 	})
 	if err != nil {
-		return nil, false, wire.AsError(err)
+		return nil, false, createError(err)
 	}
 	b.caches.put(key, c)
 	return c, true, nil
@@ -76,14 +75,16 @@ func (b *Broker) createCache(def CacheDef, keep bool) (*CacheInfo, bool, error) 
 
 // DeleteCache removes a cache's definition; who holds its entries drops them (core/cache).
 func (b *Broker) DeleteCache(tenant, namespace, cache string) error {
-	b.defMu.Lock()
+	if err := b.lockDefinitions(); err != nil {
+		return err
+	}
 	defer b.defMu.Unlock()
 	key := appendKey(nil, tenant, namespace, cache)
 	if _, ok := b.caches.get(key); !ok {
 		return wire.NewError(wire.CodeNotFound, "cache scope not found: %s/%s/%s", tenant, namespace, cache)
 	}
 	if err := b.cat.remove(bucketCaches, key); err != nil {
-		return wire.AsError(err)
+		return createError(err)
 	}
 	b.caches.remove(key)
 	return nil
@@ -118,5 +119,8 @@ func (b *Broker) PutTenantKeys(tenant string, set []byte) error {
 	if err := checkName("tenant", tenant); err != nil {
 		return err
 	}
-	return b.cat.putKeys(tenant, set)
+	if err := b.cat.putKeys(tenant, set); err != nil {
+		return createError(err)
+	}
+	return nil
 }

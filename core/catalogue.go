@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ringcast/ringcast/ring"
 )
 
 // catalogue keeps the definitions of streams and caches, and tenants' keys, in DATA/meta.db. With
@@ -26,6 +29,8 @@ var (
 	bucketStreams = []byte("streams")
 	bucketCaches  = []byte("caches")
 	bucketKeys    = []byte("keys")
+
+	buckets = [][]byte{bucketMeta, bucketStreams, bucketCaches, bucketKeys}
 
 	metaVersion = []byte("version")
 	metaNextID  = []byte("next_id")
@@ -54,25 +59,52 @@ func openCatalogue(dir string) (*catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("core: open catalogue %s: %w", path, err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketStreams, bucketCaches, bucketKeys} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
+	// A catalogue that is complete is not written to: a broker whose disk is full must start, and serve
+	// reads (HZ-10).
+	err = db.View(func(tx *bbolt.Tx) error {
+		for _, name := range buckets {
+			if tx.Bucket(name) == nil {
+				return errIncomplete
 			}
 		}
-		meta := tx.Bucket(bucketMeta)
-		switch v := meta.Get(metaVersion); {
-		case v == nil:
-			return meta.Put(metaVersion, binary.BigEndian.AppendUint64(nil, catalogueVersion))
-		case len(v) != 8 || binary.BigEndian.Uint64(v) != catalogueVersion:
-			return fmt.Errorf("catalogue version %x is not %d: written by another version of ringcast", v, catalogueVersion)
+		if tx.Bucket(bucketMeta).Get(metaVersion) == nil {
+			return errIncomplete
 		}
 		return nil
 	})
 	if err != nil {
+		err = db.Update(initialise)
+	}
+	if err == nil {
+		err = db.View(checkVersion)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("core: open catalogue %s: %w", path, err), db.Close())
 	}
 	return &catalogue{db: db}, nil
+}
+
+var errIncomplete = errors.New("buckets are missing")
+
+// initialise makes what a new catalogue lacks.
+func initialise(tx *bbolt.Tx) error {
+	for _, name := range buckets {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(bucketMeta)
+	if meta.Get(metaVersion) != nil {
+		return checkVersion(tx) // of another version: nothing is changed
+	}
+	return meta.Put(metaVersion, binary.BigEndian.AppendUint64(nil, catalogueVersion))
+}
+
+func checkVersion(tx *bbolt.Tx) error {
+	if v := tx.Bucket(bucketMeta).Get(metaVersion); len(v) != 8 || binary.BigEndian.Uint64(v) != catalogueVersion {
+		return fmt.Errorf("catalogue version %x is not %d: written by another version of ringcast", v, catalogueVersion)
+	}
+	return nil
 }
 
 func (c *catalogue) close() error {
@@ -123,10 +155,7 @@ func (c *catalogue) putNew(bucket, key []byte, set func(id uint64) any) error {
 	}
 	return c.update(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
-		id := uint64(1)
-		if v := meta.Get(metaNextID); len(v) == 8 {
-			id = binary.BigEndian.Uint64(v)
-		}
+		id := nextID(meta)
 		if err := meta.Put(metaNextID, binary.BigEndian.AppendUint64(nil, id+1)); err != nil {
 			return err
 		}
@@ -136,6 +165,28 @@ func (c *catalogue) putNew(bucket, key []byte, set func(id uint64) any) error {
 		}
 		return tx.Bucket(bucket).Put(key, row)
 	})
+}
+
+// next is the id that the next row gets.
+func (c *catalogue) next() (id uint64, err error) {
+	if c.db == nil {
+		return c.nextID, nil
+	}
+	err = c.db.View(func(tx *bbolt.Tx) error {
+		id = nextID(tx.Bucket(bucketMeta))
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("core: read catalogue: %w", err)
+	}
+	return id, nil
+}
+
+func nextID(meta *bbolt.Bucket) uint64 {
+	if v := meta.Get(metaNextID); len(v) == 8 {
+		return binary.BigEndian.Uint64(v)
+	}
+	return 1
 }
 
 // put replaces a row.
@@ -157,11 +208,17 @@ func (c *catalogue) remove(bucket, key []byte) error {
 	return c.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Delete(key) })
 }
 
+// update runs a transaction that is on the disk when it returns. Its errors have a class of package
+// ring, so that a full disk is told from a broken one.
 func (c *catalogue) update(fn func(*bbolt.Tx) error) error {
-	if err := c.db.Update(fn); err != nil {
-		return fmt.Errorf("core: write catalogue: %w", err)
+	switch err := c.db.Update(fn); {
+	case err == nil:
+		return nil
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+		return errDraining
+	default:
+		return fmt.Errorf("core: write catalogue: %w", ring.Classify("write", c.db.Path(), err))
 	}
-	return nil
 }
 
 // keys returns the raw JWK sets stored per tenant.

@@ -28,7 +28,7 @@ func (s *shard) claimRun(lane *sched.Lane[*task]) int {
 		if !ok {
 			break
 		}
-		bytes += t.req.PayloadBytes
+		bytes += int(t.cost)
 		if !s.claim(t) {
 			q.Block(lane)
 			break
@@ -125,6 +125,13 @@ func (s *shard) settle(out log.Outcome) {
 	if out.Err != nil {
 		s.fail(out)
 	}
+	if out.Committed < s.visible.Load() {
+		// Poisoned without on_commit: what was readable is not proven to be on the disk, and
+		// readers stop below it (LOG-10).
+		s.exec.retain(-s.replay.Bytes())
+		s.replay.Reset(out.Committed)
+		s.visible.Store(out.Committed)
+	}
 	s.exec.markDirty(s)
 	if s.lane.Blocked() {
 		s.exec.queue.Unblock(s.lane)
@@ -165,7 +172,7 @@ func (s *shard) complete(upto uint64) {
 		next := env.Next()
 		held := s.replay.Bytes()
 		s.replay.Push(env)
-		if now := s.exec.b.retained.Add(s.replay.Bytes() - held); now > s.exec.b.opts.RetainedBytes {
+		if now := s.exec.retain(s.replay.Bytes() - held); now > s.exec.b.opts.RetainedBytes {
 			s.exec.shrinkRings()
 		}
 		s.readers.Publish(env)
@@ -186,7 +193,7 @@ func (s *shard) fail(out log.Outcome) {
 	e := s.refusal(out.Err, true)
 	for s.pending.count > 0 {
 		t := s.pending.pop()
-		if t.duplicate && t.base+uint64(t.req.Count) <= out.FailedFrom {
+		if t.duplicate && t.base+uint64(t.req.Count) <= out.Committed {
 			s.answer(t, PublishResult{Offset: t.base, HasOffset: true})
 			continue
 		}

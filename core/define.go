@@ -65,13 +65,12 @@ var ErrConflict = errors.New("core: exists with another definition")
 
 // createStream makes a stream. keep leaves one that exists as it is.
 func (b *Broker) createStream(def StreamDef, keep bool) (*Stream, bool, error) {
-	if b.draining.Load() {
-		return nil, false, errDraining
-	}
 	if _, _, err := def.normalise(&b.opts); err != nil {
 		return nil, false, err
 	}
-	b.defMu.Lock()
+	if err := b.lockDefinitions(); err != nil {
+		return nil, false, err
+	}
 	defer b.defMu.Unlock()
 	key := appendKey(nil, def.Tenant, def.Namespace, def.Stream)
 	if st, ok := b.streams.get(key); ok {
@@ -86,7 +85,7 @@ func (b *Broker) createStream(def StreamDef, keep bool) (*Stream, bool, error) {
 		return row
 	})
 	if err != nil {
-		return nil, false, wire.AsError(err)
+		return nil, false, createError(err)
 	}
 	st, err := b.newStream(row)
 	if err == nil {
@@ -108,6 +107,16 @@ func (b *Broker) createStream(def StreamDef, keep bool) (*Stream, bool, error) {
 	b.opts.Logger.Info("stream created", "tenant", def.Tenant, "namespace", def.Namespace, "stream", def.Stream,
 		"id", st.id, "shards", def.Shards, "durable", def.Durable, "fsync", def.Fsync, "ack", st.ackPromise())
 	return st, true, nil
+}
+
+// lockDefinitions takes defMu for a change of definitions, unless the broker stops.
+func (b *Broker) lockDefinitions() error {
+	b.defMu.Lock()
+	if b.draining.Load() {
+		b.defMu.Unlock()
+		return errDraining
+	}
+	return nil
 }
 
 // createError maps a failure to make a log: nothing was created, so it may be tried again (LOG-12).
@@ -135,7 +144,7 @@ func (b *Broker) changeStream(st *Stream, key []byte, def StreamDef) error {
 	}
 	row := streamRow{StreamDef: def, ID: st.id, Created: st.created}
 	if err := b.cat.put(bucketStreams, key, row); err != nil {
-		return wire.AsError(err)
+		return createError(err)
 	}
 	st.def.Store(&def)
 	return nil
@@ -152,32 +161,53 @@ func (b *Broker) attach(st *Stream) error {
 }
 
 // DeleteStream removes a stream, ends its subscriptions with stream_deleted after what is queued
-// for them, and deletes its files. It waits for the disk; ctx bounds that.
+// for them, and deletes its files. From its first moment on the name is free. ctx bounds the wait
+// for the disk; when it ends first the rest happens without the caller, at the latest at the next
+// start.
 func (b *Broker) DeleteStream(ctx context.Context, tenant, namespace, stream string) error {
-	b.defMu.Lock()
+	st, err := b.beginRemoval(tenant, namespace, stream)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-st.removed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("core: delete stream %d: disk work is in flight: %w", st.id, ctx.Err())
+	}
+}
+
+// beginRemoval takes a stream out of the catalogue and tells its executors to let go of it. The
+// last one that has hands it to a file worker, for finishRemoval.
+func (b *Broker) beginRemoval(tenant, namespace, stream string) (*Stream, error) {
+	if err := b.lockDefinitions(); err != nil {
+		return nil, err
+	}
 	defer b.defMu.Unlock()
 	key := appendKey(nil, tenant, namespace, stream)
 	st, ok := b.streams.get(key)
 	if !ok {
-		return wire.NewError(wire.CodeNotFound, "stream not found: %s/%s/%s", tenant, namespace, stream)
+		return nil, wire.NewError(wire.CodeNotFound, "stream not found: %s/%s/%s", tenant, namespace, stream)
 	}
 	if err := b.cat.remove(bucketStreams, key); err != nil {
-		return wire.AsError(err)
+		return nil, createError(err)
 	}
 	st.deleted.Store(true)
 	b.streams.remove(key)
+	st.leaving.Store(int32(len(st.shards)))
 	for _, s := range st.shards {
+		// It cannot fail: Close stops the executors with defMu held.
 		if err := s.exec.call(func() { s.exec.leave(s) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	for _, s := range st.shards {
-		select {
-		case <-s.left:
-		case <-ctx.Done():
-			return fmt.Errorf("core: delete stream %d: shard %d has disk work in flight: %w", st.id, s.num, ctx.Err())
-		}
-	}
+	b.opts.Logger.Info("stream deleted", "tenant", tenant, "namespace", namespace, "stream", stream, "id", st.id)
+	return st, nil
+}
+
+// finishRemoval ends the readers of a stream that no executor knows any more, and deletes its files.
+// What goes wrong loses nothing: the next start sweeps up.
+func (b *Broker) finishRemoval(st *Stream) {
 	for _, sub := range b.subs.list() {
 		if sub.shard.stream == st {
 			sub.stop(fanout.EndDeleted)
@@ -187,8 +217,10 @@ func (b *Broker) DeleteStream(ctx context.Context, tenant, namespace, stream str
 	if st.Durable() {
 		err = errors.Join(err, b.opts.FS.RemoveAll(b.streamDir(st.id)))
 	}
-	b.opts.Logger.Info("stream deleted", "tenant", tenant, "namespace", namespace, "stream", stream, "id", st.id)
-	return err
+	if err != nil {
+		b.opts.Logger.Warn("files of a deleted stream remain until the next start", "id", st.id, "err", err)
+	}
+	close(st.removed)
 }
 
 // ListStreams describes the streams of a tenant and namespace, "" for all, in order of their names.

@@ -45,9 +45,10 @@ type executor struct {
 	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
 	periodic []*shard
 	nextTick int64
-	// shards are those that the executor owns; hand is where the next shrinking of their replay
-	// rings begins.
+	// shards are those that the executor owns, held is what their replay rings keep alive, hand is
+	// where the next shrinking of the rings begins.
 	shards []*shard
+	held   int64
 	hand   int
 	// leaving are shards of deleted streams that have something in flight or queued.
 	leaving []*shard
@@ -85,8 +86,13 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 		more = true
 	}
 	wakeAt = e.tick(now)
-	e.submit()
+	if e.submit() {
+		more = true
+	}
 	e.release()
+	if e.b.retained.Load() > e.b.opts.RetainedBytes {
+		e.shrinkRings()
+	}
 	e.stats.flush(e)
 	if e.stopping {
 		e.finish()
@@ -112,7 +118,8 @@ func (e *executor) takeTasks() bool {
 				s.reject(t, errNoStream)
 				continue
 			}
-			e.queue.Push(s.lane, t, t.req.PayloadBytes)
+			// Not the payload alone: records without a byte would be served for nothing (PUB-13).
+			e.queue.Push(s.lane, t, int(t.cost))
 		case taskOp:
 			e.inflight--
 			s.inflight--
@@ -157,8 +164,9 @@ func (e *executor) markDirty(s *shard) {
 }
 
 // submit hands the logs' operations to the engine and their file jobs to the workers. A log that
-// finds no place in the engine stays dirty until an operation ends.
-func (e *executor) submit() {
+// finds no place in the engine stays dirty until an operation ends. A lane that waited for its log's
+// filling group fills the next one from now on: submit then asks for another step.
+func (e *executor) submit() (again bool) {
 	kept := e.dirty[:0]
 	for _, s := range e.dirty {
 		for {
@@ -179,6 +187,10 @@ func (e *executor) submit() {
 			e.inflight++
 			s.inflight++
 			e.ops = append(e.ops, op)
+			if s.lane.Blocked() {
+				e.queue.Unblock(s.lane)
+				again = true
+			}
 		}
 	}
 	clear(e.dirty[len(kept):])
@@ -190,11 +202,13 @@ func (e *executor) submit() {
 		clear(e.ops)
 		e.ops = e.ops[:0]
 	}
+	return again
 }
 
-// tick syncs the periodic logs that have something to sync and returns when to do so next.
+// tick syncs the periodic logs that have something to sync and returns when to do so next. When the
+// executor stops, closing the logs does it.
 func (e *executor) tick(now int64) (wakeAt int64) {
-	if len(e.periodic) == 0 {
+	if len(e.periodic) == 0 || e.stopping {
 		return 0
 	}
 	if now >= e.nextTick {
@@ -237,9 +251,11 @@ func (e *executor) release() {
 			return false
 		}
 		e.queue.RemoveLane(s.lane)
-		e.b.retained.Add(-s.replay.Bytes())
+		e.retain(-s.replay.Bytes())
 		s.replay.Reset(0)
-		close(s.left)
+		if s.stream.leaving.Add(-1) == 0 {
+			e.b.files.remove(s.stream)
+		}
 		return true
 	})
 }
@@ -265,7 +281,7 @@ func (e *executor) stop() {
 }
 
 func (e *executor) finish() {
-	if e.inflight == 0 && e.jobs == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 {
+	if e.inflight == 0 && e.jobs == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 && len(e.leaving) == 0 {
 		select {
 		case <-e.quiet:
 		default:
@@ -274,19 +290,31 @@ func (e *executor) finish() {
 	}
 }
 
+// retain accounts for what the replay rings keep alive, and returns the sum of all executors.
+func (e *executor) retain(n int64) int64 {
+	e.held += n
+	return e.b.retained.Add(n)
+}
+
 // shrinkRings drops the oldest batches of this executor's replay rings, one ring after another, for
-// as long as all rings of the broker together are over their budget. A reader that joins later than
-// a shrunk ring reaches reads the log a little longer.
+// as long as all rings of the broker together are over their budget and these hold more than their
+// share of it. If that was not enough another executor holds more than its share: it is woken, and
+// looks. A reader that joins later than a shrunk ring reaches reads the log a little longer.
 func (e *executor) shrinkRings() {
-	for empty := 0; empty < len(e.shards) && e.b.retained.Load() > e.b.opts.RetainedBytes; {
+	budget := e.b.opts.RetainedBytes
+	share := budget / int64(len(e.b.executors))
+	for e.held > share && e.b.retained.Load() > budget {
 		e.hand = (e.hand + 1) % len(e.shards)
-		n, ok := e.shards[e.hand].replay.DropOldest()
-		if !ok {
-			empty++
-			continue
+		if n, ok := e.shards[e.hand].replay.DropOldest(); ok {
+			e.retain(-n)
 		}
-		empty = 0
-		e.b.retained.Add(-n)
+	}
+	if e.b.retained.Load() > budget {
+		for _, other := range e.b.executors {
+			if other != e {
+				other.run.Wake()
+			}
+		}
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 )
 
 // fileWorkers runs the slow file work of the logs: preparing and sealing segments, marks, cuts. No
-// executor ever does (HZ-9). Each log has a job or two outstanding, so the queue is bounded by the
-// number of logs.
+// executor ever does (HZ-9). They also finish the removal of streams. Each log has one job
+// outstanding and each stream is removed once, so the queue is bounded by their number.
 type fileWorkers struct {
 	mu     sync.Mutex // guards queue and closed
 	more   sync.Cond
@@ -17,9 +17,11 @@ type fileWorkers struct {
 	wg     sync.WaitGroup
 }
 
+// fileJob is a job of a shard's log, or the removal of a stream.
 type fileJob struct {
-	shard *shard
-	job   *log.Job
+	shard  *shard
+	job    *log.Job
+	remove *Stream
 }
 
 func startFileWorkers(n int) *fileWorkers {
@@ -32,9 +34,14 @@ func startFileWorkers(n int) *fileWorkers {
 }
 
 // run queues a job of s's log; its end comes back to s's executor as a task.
-func (w *fileWorkers) run(s *shard, j *log.Job) {
+func (w *fileWorkers) run(s *shard, j *log.Job) { w.push(fileJob{shard: s, job: j}) }
+
+// remove queues the removal of st.
+func (w *fileWorkers) remove(st *Stream) { w.push(fileJob{remove: st}) }
+
+func (w *fileWorkers) push(f fileJob) {
 	w.mu.Lock()
-	w.queue = append(w.queue, fileJob{s, j})
+	w.queue = append(w.queue, f)
 	w.mu.Unlock()
 	w.more.Signal()
 }
@@ -54,6 +61,10 @@ func (w *fileWorkers) loop() {
 		w.queue = w.queue[1:]
 		w.mu.Unlock()
 
+		if f.remove != nil {
+			f.remove.broker.finishRemoval(f.remove)
+			continue
+		}
 		f.job.Run()
 		t := newTask(taskJob, f.shard)
 		t.job = f.job

@@ -39,8 +39,6 @@ type shard struct {
 	inflight int  // operations of the log that the engine holds
 	jobs     int  // file jobs of the log that the workers hold
 	gone     bool // the stream was deleted: claims are refused
-	// left is closed when the executor has let go of a shard that is gone.
-	left chan struct{}
 
 	// failure is set once, when the log failed for good. Written by the executor, read by anyone.
 	failure atomic.Pointer[wire.Error]
@@ -52,7 +50,6 @@ func newShard(st *Stream, num uint32, e *executor, l *log.Log) *shard {
 		stream: st, num: num, exec: e, log: l,
 		replay:  fanout.NewRing(o.RingRecords, o.RingBytes, 0),
 		readers: fanout.NewRegistry(),
-		left:    make(chan struct{}),
 	}
 	if l == nil {
 		s.producers = log.NewProducers()

@@ -24,6 +24,10 @@ type Stream struct {
 	// def is replaced when retention changes; shards, durable and routing never do.
 	def     atomic.Pointer[StreamDef]
 	deleted atomic.Bool
+	// leaving counts the shards of a deleted stream that their executors have not let go of;
+	// removed is closed when its logs are closed and its files gone.
+	leaving atomic.Int32
+	removed chan struct{}
 }
 
 // Shards is the number of shards, at least 1.

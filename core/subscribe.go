@@ -36,9 +36,11 @@ type Subscription struct {
 	backlog []*fanout.Envelope
 	// joined is set by the executor, read by anyone.
 	joined atomic.Bool
-	// ended is the cause of the first stop, closed is set by the first Close.
-	ended  atomic.Uint32
-	closed atomic.Bool
+	// ended is the cause of the first stop, closed is set by the first Close, running by whoever
+	// owns backlog after Subscribe: Run, or a Close that came before it.
+	ended   atomic.Uint32
+	closed  atomic.Bool
+	running atomic.Bool
 	// position is the next offset to send while history is sent. Written by Run.
 	position atomic.Uint64
 }
@@ -66,7 +68,12 @@ func (b *Broker) Subscribe(ctx context.Context, r *SubscribeRequest) (*Subscript
 		return nil, err
 	}
 	b.subs.add(s)
-	if r.Stream.deleted.Load() || b.draining.Load() { // whoever ends all may not have seen us
+	// Whoever ends all may not have seen us.
+	switch {
+	case b.draining.Load():
+		s.Close()
+		return nil, errDraining
+	case r.Stream.deleted.Load():
 		s.Close()
 		return nil, errNoStream
 	}
@@ -169,6 +176,12 @@ func (s *Subscription) Close() {
 	s.shard.readers.Remove(s.sub)
 	s.sub.Close()
 	s.b.subs.remove(s)
+	if s.running.CompareAndSwap(false, true) {
+		for _, e := range s.backlog {
+			e.Release()
+		}
+		s.backlog = nil
+	}
 }
 
 // Run sends history, then the backlog, then what is published, until the subscription ends, ctx
@@ -176,11 +189,17 @@ func (s *Subscription) Close() {
 // EndStorage.
 func (s *Subscription) Run(ctx context.Context, sink fanout.Sink) (End, error) {
 	defer s.Close()
+	if !s.running.CompareAndSwap(false, true) {
+		return End{Cause: EndStopped}, nil // closed before it ran
+	}
 	f := fanout.NewFeeder(s.sub, sink, s.b.feedLimits)
 	f.SkipTo(s.start)
-	for !s.joined.Load() && s.ended.Load() == 0 {
+	for !s.joined.Load() && s.ended.Load() == 0 && !s.closed.Load() {
 		cause, err := s.sendHistory(ctx, f)
 		if err != nil {
+			if why := s.ended.Load(); why != 0 && cause == EndStorage {
+				return End{Cause: endCause(fanout.EndCause(why))}, nil // the log went, with reason
+			}
 			return End{Cause: cause}, err
 		}
 		if err := s.shard.exec.call(s.join); err != nil {
@@ -206,7 +225,7 @@ const historyPageBytes = 1 << 20
 // before the next is read, so a slow reader slows the reading.
 func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCause, error) {
 	pos := s.position.Load()
-	for s.ended.Load() == 0 {
+	for s.ended.Load() == 0 && !s.closed.Load() {
 		if err := ctx.Err(); err != nil {
 			return EndSink, err
 		}

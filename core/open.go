@@ -1,0 +1,214 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ringcast/ringcast/fanout"
+	"github.com/ringcast/ringcast/log"
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/sched"
+)
+
+// Open takes the data directory's lock, recovers every catalogued log and starts the executors.
+// Logs are opened in parallel; all that are damaged are named in the error, and nothing is served
+// then. ctx bounds the opening, not the broker's life.
+func Open(ctx context.Context, o Options) (*Broker, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	b := &Broker{opts: o.withDefaults(), idle: make(chan struct{}, 1), closed: make(chan struct{})}
+	b.inflight = sched.NewBudget(b.opts.PublishInflightBytes)
+	b.subs.init()
+	b.feedLimits = fanout.Limits{EventsMax: b.opts.EventBatchMaxEvents, BytesMax: b.opts.EventBatchMaxBytes, Delay: b.opts.EventBatchMaxDelay}
+	if err := b.open(ctx); err != nil {
+		return nil, errors.Join(err, b.Close(context.Background()))
+	}
+	b.ready.Store(true)
+	return b, nil
+}
+
+func (b *Broker) open(ctx context.Context) (err error) {
+	dir := b.opts.DataDir
+	if dir != "" {
+		if err := b.opts.FS.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("core: make data directory: %w", err)
+		}
+		if b.lock, err = b.opts.FS.Lock(filepath.Join(dir, "LOCK")); err != nil {
+			return fmt.Errorf("core: lock data directory %s: %w", dir, err)
+		}
+	}
+	if b.cat, err = openCatalogue(dir); err != nil {
+		return err
+	}
+	if dir != "" {
+		// The name of a new catalogue must not be younger than what it describes.
+		if err := b.opts.FS.SyncDir(dir); err != nil {
+			return fmt.Errorf("core: sync data directory: %w", err)
+		}
+	}
+	if err := b.openExecutors(); err != nil {
+		return err
+	}
+	if err := b.loadDefinitions(ctx); err != nil {
+		return err
+	}
+	b.files = startFileWorkers(b.opts.FileWorkers)
+	run, stop := context.WithCancel(context.Background())
+	b.stopRun = stop
+	for _, e := range b.executors {
+		b.running.Go(func() { e.loop(run) })
+	}
+	b.running.Go(func() { b.trimPool(run) })
+	return nil
+}
+
+// openExecutors makes one executor per core shard, each with its engine where there is storage.
+func (b *Broker) openExecutors() error {
+	n := max(1, b.opts.CoreShards)
+	cpus := make([]int, n)
+	for i := range cpus {
+		cpus[i] = -1
+	}
+	if b.opts.CoreShards > 0 && b.opts.CorePin {
+		cpus = sched.PlaceExecutors(n, sched.UsableCPUs())
+		if n > 1 && cpus[0] < 0 {
+			b.opts.Logger.Warn("more core shards than usable CPUs allow: they run unpinned", "core_shards", n)
+		}
+	}
+	for i := range n {
+		var engine ring.Engine
+		if b.opts.DataDir != "" {
+			e, reason, err := b.opts.openEngine(b.opts.DataDir)
+			if err != nil {
+				return fmt.Errorf("core: open append engine %s: %w", b.opts.Engine, err)
+			}
+			engine = e
+			b.engineName, b.engineReason = e.Name(), reason
+		}
+		e := newExecutor(b, i, engine)
+		e.run = sched.NewExecutor(sched.ExecutorOptions{Shard: i, CPU: cpus[i], Logger: b.opts.Logger}, e)
+		b.executors = append(b.executors, e)
+	}
+	if b.engineName != "" {
+		b.opts.Logger.Info("append engine", "engine", b.engineName, "fallback", b.engineReason)
+	}
+	return nil
+}
+
+// loadDefinitions opens everything that the catalogue lists. The executors do not run yet.
+func (b *Broker) loadDefinitions(ctx context.Context) error {
+	streams, caches, err := b.cat.load()
+	if err != nil {
+		return err
+	}
+	if err := b.sweep(streams); err != nil {
+		return err
+	}
+	for _, r := range caches {
+		b.caches.put(appendKey(nil, r.Tenant, r.Namespace, r.Cache), &CacheInfo{CacheDef: r.CacheDef, ID: r.ID, Created: r.Created})
+	}
+	opened := make([]*Stream, len(streams))
+	problems := make([]error, len(streams))
+	var g errgroup.Group
+	g.SetLimit(2 * openParallel)
+	for i, r := range streams {
+		st, err := b.newStream(r)
+		if err != nil {
+			problems[i] = fmt.Errorf("core: catalogue row of stream %s/%s/%s: %w", r.Tenant, r.Namespace, r.Stream, err)
+			continue
+		}
+		opened[i] = st
+		g.Go(func() error {
+			if ctx.Err() == nil {
+				problems[i] = b.openShards(st)
+			}
+			return nil // every damaged log is to be named, so none stops the others
+		})
+	}
+	_ = g.Wait()
+	if err := errors.Join(problems...); err != nil {
+		return errors.Join(err, closeAll(opened))
+	}
+	if err := ctx.Err(); err != nil {
+		return errors.Join(fmt.Errorf("core: opening was cut short: %w", err), closeAll(opened))
+	}
+	for _, st := range opened {
+		for _, s := range st.shards {
+			s.attach()
+		}
+		def := st.def.Load()
+		b.streams.put(appendKey(nil, def.Tenant, def.Namespace, def.Stream), st)
+	}
+	return nil
+}
+
+// closeAll closes the logs of streams, several at a time: each waits for a sync.
+func closeAll(streams []*Stream) error {
+	errs := make([]error, len(streams))
+	var g errgroup.Group
+	g.SetLimit(2 * openParallel)
+	for i, st := range streams {
+		if st != nil {
+			g.Go(func() error {
+				errs[i] = st.closeLogs()
+				return nil
+			})
+		}
+	}
+	_ = g.Wait()
+	return errors.Join(errs...)
+}
+
+// openParallel is how many streams are opened at once, per CPU of a small machine.
+const openParallel = 4
+
+// newStream makes the handle of a row; openShards opens its logs. defMu is held, or Open runs.
+func (b *Broker) newStream(r streamRow) (*Stream, error) {
+	def := r.StreamDef
+	mode, routing, err := def.normalise(&b.opts)
+	if err != nil {
+		return nil, err
+	}
+	st := &Stream{
+		broker: b, id: r.ID, created: r.Created, mode: mode, routing: routing, tenant: b.tenant(def.Tenant),
+		removed: make(chan struct{}),
+	}
+	st.def.Store(&def)
+	st.first = b.opened
+	b.opened += uint64(def.Shards)
+	return st, nil
+}
+
+// openShards opens or makes the shards of st.
+func (b *Broker) openShards(st *Stream) error {
+	def := st.def.Load()
+	var errs []error
+	for n := range def.Shards {
+		e := b.executors[(st.first+uint64(n))%uint64(len(b.executors))]
+		var l *log.Log
+		if def.Durable {
+			var err error
+			l, err = log.Open(log.Options{
+				FS: b.opts.FS, Dir: b.shardDir(st.id, n), CatalogueID: st.id, Shard: n,
+				Mode: st.mode, SegmentBytes: b.opts.SegmentBytes, Pool: b.opts.Pool,
+				NowMicros: func() uint64 { return uint64(b.opts.Now().UnixMicro()) },
+			})
+			if err != nil {
+				errs = append(errs, fmt.Errorf("core: stream %s/%s/%s shard %d: %w", def.Tenant, def.Namespace, def.Stream, n, err))
+				continue
+			}
+			if r := l.Recovery(); r.Truncated > 0 {
+				b.opts.Logger.Warn("cut an unfinished write off a log", "stream", st.id, "shard", n, "bytes", r.Truncated)
+			}
+		}
+		s := newShard(st, n, e, l)
+		s.account = b.account(e, def.Tenant)
+		st.shards = append(st.shards, s)
+	}
+	return errors.Join(errs...)
+}
