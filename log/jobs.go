@@ -98,11 +98,17 @@ func (j *Job) open() {
 	}
 }
 
-// discard gives up a file without entries. When the unlink fails too, recovery does it.
+// discard gives up a file without entries, for good: half a header must not come back after a power
+// cut, where it could not be told from damage. When the unlink fails, recovery does it.
 func (j *Job) discard() {
 	j.file.Close()
 	j.file = nil
-	_ = j.fs.Remove(j.path(segmentName(j.id)))
+	if j.fs.Remove(j.path(segmentName(j.id))) != nil {
+		return
+	}
+	if err := j.fs.SyncDir(j.dir); err != nil && !j.fatal {
+		j.err, j.fatal = err, true
+	}
 }
 
 // seal cuts the file to its exact length, makes it durable and writes its index. An index that

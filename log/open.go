@@ -129,7 +129,8 @@ func (l *Log) letGo() {
 
 // Close flushes, syncs, writes index and mark, and closes the files. It blocks on the disk. The
 // owner calls it, with nothing out (ErrBusy otherwise). Entries that are still staged are written:
-// what is below Committed afterwards is durable, the rest is void. A poisoned log reports why.
+// what is below Committed afterwards is durable, the rest is void, and Close returns why. A poisoned
+// log reports what poisoned it.
 func (l *Log) Close() error {
 	if l.closed {
 		return l.Err()
@@ -139,8 +140,10 @@ func (l *Log) Close() error {
 	}
 	l.closing = true
 	err := l.drain()
-	if l.poison == nil && err == nil {
-		err = l.finish()
+	if l.poison == nil {
+		if ferr := l.finish(); err == nil {
+			err = ferr
+		}
 	}
 	if l.poison != nil {
 		err = l.poison
@@ -148,7 +151,7 @@ func (l *Log) Close() error {
 	l.closed = true
 	if s := l.spare; s != nil {
 		// Nothing is lost when that fails: recovery removes it.
-		_ = l.o.FS.Remove(l.files.path(segmentName(s.id)))
+		_ = applyRemove(l.o.FS, l.dir, l.files.path(segmentName(s.id)))
 	}
 	l.letGo()
 	return err

@@ -2,7 +2,6 @@ package log
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -109,7 +108,7 @@ func rebuildIndex(f ring.File, size int64, h *segmentHeader, spacing int64, p *P
 	x := newMemIndex(size, spacing, p.chunks)
 	sc := newScanner(f, size, h, false, make([]byte, walkWindowBytes))
 	var e scannedEntry
-	for sc.next < math.MaxUint64 {
+	for {
 		more, why, err := sc.step(&e)
 		if err != nil {
 			return nil, err

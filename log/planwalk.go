@@ -2,14 +2,13 @@ package log
 
 import (
 	"fmt"
-	"math"
 	"path/filepath"
 )
 
 // walk is what one pass over a segment found.
 type walk struct {
 	seg SegmentPlan
-	// why the pass stopped; nothing when it reached the offset or the end of the file.
+	// why the pass stopped; nothing at the exact end of the file.
 	why   stop
 	later int64 // position of an entry that proves the end to be damage, 0 = none
 	index *memIndex
@@ -33,14 +32,14 @@ func (p *planner) walkSegments() error {
 		if i == last {
 			return p.takeNewest(s)
 		}
-		complete := true
+		v := provenWhole
 		if i == last-1 {
 			var err error
-			if complete, err = p.proven(s, p.segs[last]); err != nil {
+			if v, err = p.proven(s, p.segs[last]); err != nil {
 				return err
 			}
 		}
-		stays, err := p.takeRetired(s, p.segs[i+1], complete)
+		stays, err := p.takeRetired(s, p.segs[i+1], v)
 		if err != nil {
 			return err
 		}
@@ -69,20 +68,42 @@ func (p *planner) orderRemovals() {
 	p.plan.Steps = append(first, rest...)
 }
 
-// proven says whether all of the last but one segment is known to have been synced: durable.mark
-// has reached the newest; or there is an entry in the newest and either was written under
-// on_commit. Then its first group was written after the last group before it was synced, or
-// after an open, which syncs everything.
-func (p *planner) proven(s, newest *foundSegment) (bool, error) {
+// proof is what the newest segment tells about the one before it.
+type proof uint8
+
+const (
+	// provenWhole: all of it was synced before the next one was written.
+	provenWhole proof = iota + 1
+	// mayBeShort: the next one has entries, but they may have overtaken the end of this one.
+	mayBeShort
+	// isTheTail: the next one has no entries, so the log ends in this one.
+	isTheTail
+)
+
+// proven says what is known of the last but one segment. It is whole if durable.mark has reached
+// the newest; or if there is an entry in the newest and either was written under on_commit. Then
+// its last group was synced before the first group of the newest was written, or by an open, which
+// syncs everything.
+func (p *planner) proven(s, newest *foundSegment) (proof, error) {
 	if p.plan.Mark != nil && p.plan.Mark.Segment >= newest.id {
-		return true, nil
+		return provenWhole, nil
 	}
 	entries, commit, err := p.peek(newest)
-	if err != nil || !entries || commit {
-		return entries && commit, err
+	if err != nil {
+		return 0, err
 	}
-	_, commit, err = p.peek(s)
-	return commit, err
+	if !entries {
+		return isTheTail, nil
+	}
+	if !commit {
+		if _, commit, err = p.peek(s); err != nil {
+			return 0, err
+		}
+	}
+	if commit {
+		return provenWhole, nil
+	}
+	return mayBeShort, nil
 }
 
 // peek says whether a segment has a header of its own anywhere behind its first block, and whether
@@ -105,33 +126,32 @@ func (p *planner) peek(s *foundSegment) (entries, commit bool, err error) {
 	return pos != 0, pos != 0 && commit, nil
 }
 
-// takeRetired walks a segment that is not the newest. It is complete when it reaches the first
-// offset of the next one. When it must be and is not, that is damage; else it is cut back by the
-// rule of the end of data, and stays is false: the next one has to go.
-func (p *planner) takeRetired(s, next *foundSegment, mustBeComplete bool) (stays bool, err error) {
-	w, err := p.walk(s, !mustBeComplete, next.header.base)
+// takeRetired walks a segment that is not the newest. It is whole when it ends where the next one
+// begins. When it is not, and had to be, that is damage; else it is ended by the rule of the end of
+// data, and stays is false: the next one has to go.
+func (p *planner) takeRetired(s, next *foundSegment, v proof) (stays bool, err error) {
+	w, err := p.walk(s, v != provenWhole)
 	if err != nil {
 		return false, err
 	}
-	if w.seg.Next == next.header.base {
-		if w.seg.Entries == 0 {
-			if p.marked(s.id) {
-				return false, p.corrupt(s.id, blockBytes, "durable.mark covers entries that are not there")
-			}
-			p.remove(s.id, "a segment without entries")
-			return true, nil
-		}
+	whole := w.seg.Next == next.header.base
+	switch {
+	case whole && p.marked(s.id) && p.plan.Mark.Bytes > w.seg.Bytes:
+		return false, p.corrupt(s.id, w.seg.Bytes, "durable.mark (%d bytes) covers entries that are not there", p.plan.Mark.Bytes)
+	case whole && w.seg.Entries == 0:
+		p.remove(s.id, "a segment without entries")
+		return true, nil
+	case whole:
 		if w.seg.Bytes < s.size {
 			p.cutTo(s, w.seg.Bytes, "its entries end there and the next segment goes on")
 		}
 		return true, p.keep(s, &w, true)
-	}
-	if mustBeComplete {
+	case v == provenWhole || v == mayBeShort && w.seg.Next > next.header.base:
 		what := w.why.what
 		if what == "" {
-			what = fmt.Sprintf("the segment ends at offset %d, the next one (%d) begins at %d", w.seg.Next, next.id, next.header.base)
+			what = "the file ends"
 		}
-		return false, p.corrupt(s.id, w.seg.Bytes, "%s", what)
+		return false, p.corrupt(s.id, w.seg.Bytes, "%s, at offset %d; the next segment (%d) begins at %d", what, w.seg.Next, next.id, next.header.base)
 	}
 	if err := p.judge(s, &w); err != nil {
 		return false, err
@@ -144,7 +164,7 @@ func (p *planner) takeRetired(s, next *foundSegment, mustBeComplete bool) (stays
 
 // takeNewest walks the newest segment and ends it by the rule of the end of data.
 func (p *planner) takeNewest(s *foundSegment) error {
-	w, err := p.walk(s, true, math.MaxUint64)
+	w, err := p.walk(s, true)
 	if err != nil {
 		return err
 	}
@@ -200,9 +220,9 @@ func (p *planner) keep(s *foundSegment, w *walk, sealed bool) error {
 	return nil
 }
 
-// walk reads the entries of s until the offset or a place where they do not go on, and feeds what
+// walk reads the entries of s until a place where they do not go on, and feeds what
 // recovery collects: counts, times, producers, the index.
-func (p *planner) walk(s *foundSegment, bodies bool, until uint64) (walk, error) {
+func (p *planner) walk(s *foundSegment, bodies bool) (walk, error) {
 	f, err := p.open(s.id)
 	if err != nil {
 		return walk{}, err
@@ -214,7 +234,7 @@ func (p *planner) walk(s *foundSegment, bodies bool, until uint64) (walk, error)
 		index: newMemIndex(max(s.size, p.o.SegmentBytes), p.o.IndexSpacing, p.chunks),
 	}
 	var e scannedEntry
-	for sc.next < until {
+	for {
 		more, why, err := sc.step(&e)
 		if err != nil {
 			return walk{}, fmt.Errorf("log: recover: %w", err)
