@@ -411,7 +411,7 @@ func TestFetchesAtOnceAreBounded(t *testing.T) {
 	}
 	close(hold)
 	wg.Wait()
-	if k.most.Load() != urlFetchesMax || k.requests.Load() != 40 {
+	if k.most.Load() != 8 || k.requests.Load() != 40 {
 		t.Fatalf("at most %d at once, %d in all", k.most.Load(), k.requests.Load())
 	}
 }
