@@ -84,11 +84,12 @@ func openIndexFile(fs ring.FS, name string, base uint64) (*indexFile, error) {
 		return nil, err
 	}
 	var head [indexHeaderBytes]byte
+	n := 0
 	size, err := f.Size()
 	if err == nil {
-		_, err = readFull(f, head[:], 0)
+		n, err = readFull(f, head[:], 0)
 	}
-	if err != nil || !checkIndexHeader(head[:], base) {
+	if err != nil || !checkIndexHeader(head[:n], base) {
 		f.Close()
 		return nil, err
 	}
@@ -152,7 +153,7 @@ func indexMatches(fs ring.FS, name string, base uint64, x index) bool {
 		return false
 	}
 	var head [indexHeaderBytes]byte
-	if n, err := readFull(f, head[:], 0); err != nil || n < len(head) || !checkIndexHeader(head[:], base) {
+	if n, err := readFull(f, head[:], 0); err != nil || !checkIndexHeader(head[:n], base) {
 		return false
 	}
 	b := make([]byte, indexBuffer(x.len()))

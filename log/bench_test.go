@@ -1,0 +1,163 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ringcast/ringcast/ring"
+	"github.com/ringcast/ringcast/wire"
+)
+
+// benchOptions are real files with default sizes.
+func benchOptions(b *testing.B, change ...func(*Options)) Options {
+	o := Options{FS: ring.OS(), Dir: b.TempDir(), Pool: testPool}
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+// endOp ends a write as an engine without a disk does: everything is written at once.
+func endOp(l *Log, op *ring.Op) {
+	op.Written = opSize(op)
+	l.OpDone(op)
+}
+
+// BenchmarkAppend is the log's own work per publish: staging, checksums, the gathered write, the
+// end of the group. The engine takes no time. Segments roll.
+func BenchmarkAppend(b *testing.B) {
+	for _, size := range []int{256, 4096} {
+		for _, group := range []int{1, 64} {
+			b.Run(fmt.Sprintf("size=%d/group=%d", size, group), func(b *testing.B) {
+				l := mustOpen(b, benchOptions(b, withMode(FsyncNone)))
+				buf := testPool.Get(size + 8)
+				section := wire.AppendSection(buf.Bytes()[:0], make([]byte, size))
+				e := &Entry{Kind: KindRecords, Count: 1, Section: section, Buf: buf}
+				step := func() {
+					for j := l.TakeJob(); j != nil; j = l.TakeJob() {
+						j.Run()
+						l.JobDone(j)
+					}
+					if op := l.NextOp(); op != nil {
+						endOp(l, op)
+					}
+				}
+				// Fill one segment, so that what grows has grown.
+				for l.Stats().Rolls < 2 {
+					if _, err := l.Append(e, 1); err != nil && !errors.Is(err, ErrGroupFull) {
+						b.Fatal(err)
+					}
+					step()
+				}
+				b.ReportAllocs()
+				b.SetBytes(int64(size))
+				n := 0
+				for b.Loop() {
+					if _, err := l.Append(e, 1); err != nil {
+						step()
+						if _, err := l.Append(e, 1); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if n++; n%group == 0 {
+						step()
+					}
+				}
+				step()
+				l.letGo()
+			})
+		}
+	}
+}
+
+// fillSegment writes about size bytes of log with entries of records of 256 bytes.
+func fillSegment(b *testing.B, l *Log, records int, size int64) {
+	b.Helper()
+	recs := make([][]byte, records)
+	for i := range recs {
+		recs[i] = make([]byte, 256)
+	}
+	e := entryOf(recs)
+	for written := int64(0); written < size; {
+		_, err := l.Append(e, 1)
+		switch {
+		case errors.Is(err, ErrGroupFull):
+			pump(l)
+		case err != nil:
+			b.Fatal(err)
+		default:
+			written += entrySize(0, int64(len(e.Section)))
+		}
+	}
+	pump(l)
+}
+
+// BenchmarkRecover is a full scan of a 256 MiB segment, from the page cache, checksums and
+// producer state included.
+func BenchmarkRecover(b *testing.B) {
+	for _, records := range []int{1, 64} {
+		b.Run(fmt.Sprintf("records=%d", records), func(b *testing.B) {
+			o := benchOptions(b, withMode(FsyncNone), withSegment(300<<20))
+			l := mustOpen(b, o)
+			fillSegment(b, l, records, 256<<20)
+			if err := l.Close(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.SetBytes(256 << 20)
+			for b.Loop() {
+				p, err := MakePlan(o)
+				if err != nil || p.Report.Entries == 0 || p.Changes() {
+					b.Fatal(p, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkOpenSealed is the walk over headers that sealed segments get at open.
+func BenchmarkOpenSealed(b *testing.B) {
+	for _, records := range []int{1, 64} {
+		b.Run(fmt.Sprintf("records=%d", records), func(b *testing.B) {
+			o := benchOptions(b, withMode(FsyncOnCommit), withSegment(64<<20))
+			l := mustOpen(b, o)
+			fillSegment(b, l, records, 256<<20)
+			commitOne(b, l, 1, 10)
+			if err := l.Close(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.SetBytes(256 << 20)
+			for b.Loop() {
+				if _, err := MakePlan(o); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRead is one page of 1 MiB of history, verified, from the page cache.
+func BenchmarkRead(b *testing.B) {
+	for _, records := range []int{1, 64} {
+		b.Run(fmt.Sprintf("records=%d", records), func(b *testing.B) {
+			l := mustOpen(b, benchOptions(b, withMode(FsyncNone)))
+			fillSegment(b, l, records, 64<<20)
+			b.ReportAllocs()
+			b.SetBytes(1 << 20)
+			at := uint64(0)
+			for b.Loop() {
+				p, err := l.Read(at, 1<<20)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if at = p.Next; at > l.Committed()-10_000 {
+					at = 0
+				}
+				p.Release()
+			}
+			l.letGo()
+		})
+	}
+}
