@@ -332,14 +332,14 @@ def token_of_another_tenant_is_an_auth_error(c):
 
 @case()
 def expired_token_is_an_auth_error(c):
-    token = c.mint("--ttl=-10m", "--perm=stream.publish:stream:dev/*")
+    token = c.mint("stream.publish:stream:dev/*", ttl=-600)
     e = raises(felix.AuthError, felix.Client, c.broker.quic, tenant_id=T, token=token, ca_file=c.broker.ca)
     equal(e.code, "unauthenticated", "code")
 
 
 @case()
 def missing_permission_is_forbidden_and_hurts_nobody_else(c):
-    token = c.mint("--ttl=10m", "--perm=stream.subscribe:stream:dev/default/perm", "--perm=cache.read:cache:dev/default/cache")
+    token = c.mint("stream.subscribe:stream:dev/default/perm", "cache.read:cache:dev/default/cache")
     with c.client() as full:
         full.publish(T, N, "perm", b"x")
         with felix.Client(c.broker.quic, tenant_id=T, token=token, ca_file=c.broker.ca) as client:
@@ -356,7 +356,7 @@ def missing_permission_is_forbidden_and_hurts_nobody_else(c):
 
 @case()
 def second_identity_on_one_connection(c):
-    other = c.mint("--ttl=10m", "--perm=stream.subscribe:stream:dev/*", "--sub=second")
+    other = c.mint("stream.subscribe:stream:dev/*", sub="second")
     with c.client() as client:
         client.publish(T, N, "identity", b"x")
         second = client.with_identity(T, other)

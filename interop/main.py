@@ -7,15 +7,18 @@ Ends with 1 when a case failed.
 """
 
 import argparse
+import base64
 import importlib.metadata
+import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+import time
 
 import felix
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import cases_async  # noqa: F401  (registers its cases)
 import cases_sync  # noqa: F401
@@ -27,7 +30,6 @@ class Context:
     """What cases get: broker (shared), strict (AUTO_CREATE off), spare (may be killed)."""
 
     def __init__(self, bindir, tmp):
-        self.bindir = bindir
         daemon = os.path.join(bindir, "ringcastd")
         self.broker = Broker(daemon, os.path.join(tmp, "shared"))
         self.strict = Broker(daemon, os.path.join(tmp, "strict"), "--auto-create=false")
@@ -41,11 +43,22 @@ class Context:
         broker = broker or self.broker
         return felix.Client(broker.quic, tenant_id="dev", token=broker.token, ca_file=broker.ca)
 
-    def mint(self, *flags):
-        """A token made with the shared broker's signing key."""
-        return subprocess.run(
-            [os.path.join(self.bindir, "ringcast"), "token", "mint", "--key", self.broker.signing_key, "--tenant", "dev", *flags],
-            check=True, capture_output=True, text=True).stdout.strip()
+    def mint(self, *perms, sub="interop", ttl=600):
+        """A token made with the shared broker's signing key, here and not by ringcast."""
+        with open(self.broker.signing_key) as f:
+            key = json.load(f)
+        now = int(time.time())
+        head = {"typ": "JWT", "alg": "EdDSA", "kid": key["kid"]}
+        body = {"iss": "felix-auth", "aud": "felix-broker", "sub": sub, "tid": "dev",
+                "iat": now - 3600, "exp": now + ttl, "perms": list(perms)}
+        signed = b".".join(base64url(json.dumps(part).encode()) for part in (head, body))
+        seed = base64.urlsafe_b64decode(key["d"] + "=")
+        signature = Ed25519PrivateKey.from_private_bytes(seed).sign(signed)
+        return (signed + b"." + base64url(signature)).decode()
+
+
+def base64url(b):
+    return base64.urlsafe_b64encode(b).rstrip(b"=")
 
 
 def seen_on_the_wire(broker):

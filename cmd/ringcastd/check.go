@@ -48,6 +48,8 @@ func (l *Loaded) check() []string {
 	within("sub-stall-timeout-ms", c.SubStall.V, 0, 3600*1000)
 	within("broker-publish-window", c.PublishWindow.V, 0, 1<<16)
 	within("ring-bytes", c.RingBytes.V, 64<<10, 64*gib)
+	within("retained-bytes", c.RetainedBytes.V, 0, 1<<40)
+	within("event-batch-max-delay-us", c.BatchDelay.V, 0, 1000*1000)
 	within("subscriber-queue-capacity", c.SubQueue.V, 1, 1<<20)
 	within("subscriber-queue-capacity-max", c.SubQueueMax.V, 1, 1<<20)
 	within("subscriber-queue-bytes", c.SubQueueBytes.V, 64<<10, 64*gib)

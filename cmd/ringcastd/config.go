@@ -54,6 +54,7 @@ type Config struct {
 	PublishWindow   Num  `name:"broker-publish-window" group:"broker" default:"256" help:"Unanswered acknowledged publishes of one stream; 0 = no window is granted."`
 	RecordPublisher Bool `name:"record-publishers" group:"broker" default:"false" help:"Store who published with each batch and show it to readers."`
 	RingBytes       Size `name:"ring-bytes" group:"broker" default:"64MiB" help:"Frame bytes that a shard keeps in memory for readers that are slightly behind."`
+	RetainedBytes   Size `name:"retained-bytes" group:"broker" default:"0" help:"Frame bytes that the rings of all shards keep together; 0 = a quarter of the memory limit, at least 256 MiB."`
 
 	SubQueue      Num  `name:"subscriber-queue-capacity" group:"subscribers" default:"512" help:"Published batches queued for one subscriber before deliveries are dropped."`
 	SubQueueMax   Num  `name:"subscriber-queue-capacity-max" group:"subscribers" default:"4096" help:"Most that a client may ask for."`
@@ -63,6 +64,7 @@ type Config struct {
 	SubStall      Num  `name:"sub-stall-timeout-ms" group:"subscribers" default:"0" help:"An event stream whose write stands still so long is reset; 0 = never, since official clients pause while they replay."`
 	BatchEvents   Num  `name:"event-batch-max-events" group:"subscribers" default:"64" help:"Records joined into one event frame."`
 	BatchBytes    Size `name:"event-batch-max-bytes" group:"subscribers" default:"64KiB" help:"Bytes joined into one event frame."`
+	BatchDelay    Num  `name:"event-batch-max-delay-us" group:"subscribers" default:"0" help:"Longest that a busy reader's frame waits for more records, honoured to within 2 ms; 0 = never."`
 
 	DrainTimeout Num    `name:"shutdown-drain-timeout-ms" group:"operation" default:"25000" help:"Budget of a graceful shutdown."`
 	Predrain     Num    `name:"shutdown-predrain-ms" group:"operation" default:"0" help:"Serve so long after readiness turned false."`

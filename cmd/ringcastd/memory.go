@@ -14,11 +14,16 @@ import (
 const memoryShare = 90
 
 // limitMemory tells the runtime about the container's memory limit, so that it collects before the
-// kernel kills. GOMEMLIMIT, which the runtime has read already, is left alone.
-func limitMemory(lg *slog.Logger) {
+// kernel kills, and returns the limit, 0 for none. GOMEMLIMIT, which the runtime has read already, is
+// left alone.
+func limitMemory(lg *slog.Logger) int64 {
 	if v, ok := os.LookupEnv("GOMEMLIMIT"); ok {
-		lg.Info("memory limit", "bytes", debug.SetMemoryLimit(-1), "from", "GOMEMLIMIT="+v)
-		return
+		n := debug.SetMemoryLimit(-1)
+		lg.Info("memory limit", "bytes", n, "from", "GOMEMLIMIT="+v)
+		if n > math.MaxInt64/4 {
+			return 0
+		}
+		return n
 	}
 	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
 		text, err := os.ReadFile(file)
@@ -28,9 +33,11 @@ func limitMemory(lg *slog.Logger) {
 		if n, ok := parseMemoryLimit(string(text)); ok {
 			debug.SetMemoryLimit(n)
 			lg.Info("memory limit", "bytes", n, "from", file)
+			return n
 		}
-		return
+		return 0
 	}
+	return 0
 }
 
 // parseMemoryLimit reads what a memory controller says; "max" and absurdly high numbers mean none.

@@ -22,7 +22,11 @@ func orOff[T int | time.Duration](v T) T {
 	return v
 }
 
-func coreOptions(l *Loaded, lg *slog.Logger) core.Options {
+func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
+	retained := l.RetainedBytes.V
+	if retained == 0 {
+		retained = max(memory/4, 256<<20)
+	}
 	mode, _ := log.ParseFsyncMode(l.FsyncMode.V) // the word was checked
 	return core.Options{
 		DataDir: l.DataDir.V, Engine: l.StorageEngine.V,
@@ -31,10 +35,11 @@ func coreOptions(l *Loaded, lg *slog.Logger) core.Options {
 		PublishInflightBytes: l.Inflight.V, PublishConnInflightBytes: l.ConnInflight.V,
 		PublishQueueDepth: int(l.QueueDepth.V), PublishQueueFactor: int(l.QueueFactor.V),
 		PublishQueueWait: ms(l.QueueWait), IngressWait: l.IngressWait.V,
-		RingBytes:       l.RingBytes.V,
+		RingBytes: l.RingBytes.V, RetainedBytes: retained,
 		SubscriberQueue: int(l.SubQueue.V), SubscriberQueueMax: int(l.SubQueueMax.V), SubscriberQueueBytes: l.SubQueueBytes.V,
 		EventBatchMaxEvents: int(l.BatchEvents.V), EventBatchMaxBytes: int(l.BatchBytes.V),
-		Logger: lg,
+		EventBatchMaxDelay: time.Duration(l.BatchDelay.V) * time.Microsecond,
+		Logger:             lg,
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 type server struct {
 	l  *Loaded
 	lg *slog.Logger
+	// memory is the limit that the runtime keeps to, in bytes; 0 = none.
+	memory int64
 
 	http     *admin.Server
 	broker   *core.Broker
@@ -43,8 +45,7 @@ func Run(ctx context.Context, hurry <-chan struct{}, l *Loaded, out io.Writer, l
 		lg.Warn("configuration", "warning", w)
 	}
 	lg.Info("starting", "version", version(), "pid", os.Getpid(), "set", l.changed())
-	limitMemory(lg)
-	s := &server{l: l, lg: lg}
+	s := &server{l: l, lg: lg, memory: limitMemory(lg)}
 	if err := s.start(ctx); err != nil {
 		err = errors.Join(err, s.abandon())
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -71,7 +72,7 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.http.Progress("opening the data directory and its logs")
 	var err error
-	if s.broker, err = core.Open(ctx, coreOptions(s.l, s.lg)); err != nil {
+	if s.broker, err = core.Open(ctx, coreOptions(s.l, s.memory, s.lg)); err != nil {
 		return err
 	}
 	if s.l.Dev.V {
@@ -117,6 +118,7 @@ func (s *server) start(ctx context.Context) error {
 func (s *server) startHTTP() error {
 	o := admin.Options{
 		Addr: s.l.HTTPBind.V, Version: version(), Config: s.l.values(), Notes: s.l.notes(), Logger: s.lg,
+		AckOnQueue: !s.l.AckOnCommit.V,
 	}
 	if s.l.HTTPTLSCert.V != "" {
 		cert, err := netio.LoadCertificate(s.l.HTTPTLSCert.V, s.l.HTTPTLSKey.V, s.lg)

@@ -73,6 +73,7 @@ func (c *collector) broker(e emitter, v *Services) {
 	e.summary(claimJobs, claims, float64(claimed))
 	e.gauge(inflightRequests, float64(st.Outstanding))
 	e.gauge(inflightBytes, float64(st.InflightBytes))
+	e.gauge(retainedBytes, float64(st.RetainedBytes))
 	e.gauge(subscriptionsOpen, float64(st.Subscriptions))
 	e.count(deliveredRecords, st.DeliveredRecords)
 	e.count(deliveredBytes, st.DeliveredBytes)

@@ -23,6 +23,7 @@ var (
 	jsonPublishes    = desc("ringcast_broker_json_publishes_total", "Publishes in JSON.")
 	inflightRequests = desc("ringcast_inflight_requests", "Accepted publishes without an outcome.")
 	inflightBytes    = desc("ringcast_core_publish_inflight_bytes", "Payload bytes of accepted publishes without an outcome.")
+	retainedBytes    = desc("ringcast_core_ring_bytes", "Frame memory that the replay rings keep alive.")
 	streamsDefined   = desc("ringcast_core_streams", "Streams in the catalogue.")
 	cachesDefined    = desc("ringcast_core_caches", "Caches in the catalogue.")
 

@@ -126,7 +126,12 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
 	p := phase(s.phase.Load())
 	switch p {
 	case phaseReady:
-		writeJSON(w, http.StatusOK, map[string]any{"status": "ready"})
+		body := map[string]any{"status": "ready"}
+		if v := s.services.Load(); v != nil {
+			// A shard whose log failed is out of service alone: the broker is ready for the others.
+			body["failed_shards"] = v.Broker.Status().FailedShards
+		}
+		writeJSON(w, http.StatusOK, body)
 	case phaseStarting:
 		w.Header().Set("Retry-After", "1")
 		writeJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "starting", "progress": *s.progress.Load()})

@@ -42,6 +42,9 @@ type Options struct {
 	Version string
 	// Config is the configuration in force, secrets masked, as /v1/config shows it.
 	Config map[string]any
+	// AckOnQueue says that clients which do not ask for more are answered when a publish is queued:
+	// every description of a stream then names that.
+	AckOnQueue bool
 	// Notes are shown with the status: what an operator chose that weakens a promise.
 	Notes []string
 	// Logger receives lifecycle messages. Default: discard.

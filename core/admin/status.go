@@ -158,13 +158,17 @@ func (s *Server) snapshot(v *Services) *statusBody {
 		Version: s.o.Version, State: phase(s.phase.Load()).String(), UptimeSeconds: time.Since(s.began).Seconds(),
 		Host: host, PID: os.Getpid(), GOMAXPROCS: runtime.GOMAXPROCS(0),
 		Engine: st.Engine, EngineReason: st.EngineReason, Notes: append([]string{}, s.o.Notes...),
-		Streams: v.Broker.ListStreams("", ""), Caches: v.Broker.ListCaches("", ""),
+		Caches:       v.Broker.ListCaches("", ""),
 		FailedShards: st.FailedShards, Subscriptions: st.Subscriptions,
 		InflightBytes: st.InflightBytes, Outstanding: st.Outstanding,
 		Sessions: v.Sessions(), Cache: cacheStatusOf(v.Cache.Stats()),
 		Memory: map[string]any{
 			"frames_in_use": st.Pool.InUse, "frame_bytes_in_use": st.Pool.InUseBytes, "frame_bytes_pooled": st.Pool.PooledBytes,
+			"ring_bytes": st.RetainedBytes,
 		},
+	}
+	for _, info := range v.Broker.ListStreams("", "") {
+		b.Streams = append(b.Streams, s.describe(info))
 	}
 	for _, l := range v.Listeners() {
 		b.Sockets = append(b.Sockets, listenerBodyOf(l))

@@ -51,7 +51,7 @@ func (s *Server) putStream(w http.ResponseWriter, r *http.Request, c *caller) er
 	if err != nil {
 		return defineError(err)
 	}
-	writeJSON(w, createdStatus(created), info)
+	writeJSON(w, createdStatus(created), s.describe(info))
 	return nil
 }
 
@@ -64,7 +64,7 @@ func (s *Server) getStream(w http.ResponseWriter, r *http.Request, c *caller) er
 	if !ok {
 		return wire.NewError(wire.CodeNotFound, "stream not found: %s/%s/%s", c.id.Tenant, namespace, stream)
 	}
-	writeJSON(w, http.StatusOK, info)
+	writeJSON(w, http.StatusOK, s.describe(info))
 	return nil
 }
 
@@ -96,11 +96,19 @@ func (s *Server) listStreams(w http.ResponseWriter, r *http.Request, c *caller) 
 	list := []core.StreamInfo{}
 	for _, info := range c.Broker.ListStreams(tenant, q.Get("namespace")) {
 		if all || c.mayManageStream(info.Namespace, info.Stream) == nil {
-			list = append(list, info)
+			list = append(list, s.describe(info))
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"streams": list})
 	return nil
+}
+
+// describe completes what a stream says of itself by what this broker was told to promise (HZ-1).
+func (s *Server) describe(info core.StreamInfo) core.StreamInfo {
+	if s.o.AckOnQueue {
+		info.Ack = "when queued (ack_on_commit is off), unless the client asks for more; then " + info.Ack
+	}
+	return info
 }
 
 func createdStatus(created bool) int {

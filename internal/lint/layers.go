@@ -23,6 +23,7 @@ var layers = map[string]int{
 	"core/admin": 6,
 	"client":     6,
 	"perf":       7,
+	"perf/demo":  7,
 }
 
 // cmdLayer is where everything below cmd/ lies. A command imports what it likes below, and its

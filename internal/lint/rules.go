@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"path"
 	"strings"
 )
@@ -14,11 +15,14 @@ const linesMax = 600
 var unsafeFiles = []string{
 	"ring/sys_linux.go",
 	"netio/*_linux.go",
+	"netio/*_linux_test.go", // control messages as the kernel writes them
 	"sched/affinity_linux.go",
 }
 
 // sleepers are the only files that may call time.Sleep, each with its reason.
-var sleepers = map[string]string{}
+var sleepers = map[string]string{
+	"netio/main_test.go": "waitFor polls with a deadline",
+}
 
 // bannedNames are package names that say nothing.
 var bannedNames = []string{"util", "utils", "common", "helpers", "helper", "types", "manager", "misc"}
@@ -26,8 +30,9 @@ var bannedNames = []string{"util", "utils", "common", "helpers", "helper", "type
 // bannedWords must not appear in Go source: an unfinished thought has no end condition.
 var bannedWords = []string{"TO" + "DO", "FIX" + "ME", "XX" + "X"}
 
-// hotBanned are packages that cost an allocation or a lock per call.
-var hotBanned = []string{"fmt", "encoding/json", "reflect", "regexp"}
+// hotBanned are packages that cost an allocation or a lock per call. Of fmt, making an error is
+// allowed: what a refused message costs is not the hot path.
+var hotBanned = []string{"encoding/json", "reflect", "regexp"}
 
 // envCalls read the environment or the command line.
 var envCalls = []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Args"}
@@ -86,7 +91,9 @@ func checkCalls(f *File) []Finding {
 		}
 		line := f.Fset.Position(sel.Pos()).Line
 		switch pkg := names[id.Name]; {
-		case pkg == "os" && contains(envCalls, sel.Sel.Name) && !f.Test && !under(f.Dir, "cmd"):
+		case pkg == "fmt" && f.Hot && sel.Sel.Name != "Errorf" && !inErrorMethod(f, sel.Pos()):
+			out = append(out, Finding{f.Path, line, "fmt." + sel.Sel.Name + " on the hot path"})
+		case pkg == "os" && contains(envCalls, sel.Sel.Name) && !f.Test && !under(f.Dir, "cmd") && !underAny(f.Dir, testOnly):
 			out = append(out, Finding{f.Path, line, "os." + sel.Sel.Name + ": cmd owns flags and environment"})
 		case pkg == "time" && sel.Sel.Name == "Sleep" && sleepers[f.Path] == "":
 			out = append(out, Finding{f.Path, line, "time.Sleep: wait for the event, or poll with a deadline"})
@@ -98,6 +105,17 @@ func checkCalls(f *File) []Finding {
 		return true
 	})
 	return out
+}
+
+// inErrorMethod says whether pos lies in a method Error or String: text for people.
+func inErrorMethod(f *File, pos token.Pos) bool {
+	for _, d := range f.AST.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if ok && fn.Recv != nil && (fn.Name.Name == "Error" || fn.Name.Name == "String") && fn.Pos() <= pos && pos < fn.End() {
+			return true
+		}
+	}
+	return false
 }
 
 // importNames maps the local name of each import to its path.
