@@ -25,7 +25,7 @@ class Broker:
         self.process = subprocess.Popen(
             [self.binary, "--dev", "--data-dir", self.data, "--quic-bind", self.quic, "--http-bind", self.http,
              "--log-level", "debug", *self.flags],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env)
+            stdout=subprocess.DEVNULL, stderr=log, stdin=subprocess.DEVNULL, env=env)
         log.close()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:

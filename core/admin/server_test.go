@@ -128,6 +128,19 @@ func TestStatusNamesEngineStreamsAndPromises(t *testing.T) {
 	}
 }
 
+// HZ-1: a weaker promise that the operator chose is named wherever a stream is shown.
+func TestAckOnQueueIsNamedWithEveryStream(t *testing.T) {
+	r := newRig(t, core.Options{DataDir: t.TempDir(), Engine: "portable"}).attach()
+	r.o.AckOnQueue = true
+	const path = "/v1/tenants/t1/namespaces/n/streams/a"
+	r.want(r.do("PUT", path, r.all(), `{}`), http.StatusCreated, "")
+	for _, p := range []string{path, "/v1/streams", "/v1/status", "/"} {
+		if a := r.do("GET", p, r.all(), ""); a.status != http.StatusOK || !strings.Contains(a.text, "when queued") {
+			t.Errorf("%s: %d\n%s", p, a.status, a.text)
+		}
+	}
+}
+
 // The page asks a browser without a token for one, and shows nothing until it has it; what it then
 // shows is escaped.
 func TestPageShowsNothingWithoutTokenAndEscapes(t *testing.T) {
