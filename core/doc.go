@@ -25,6 +25,11 @@
 // failed refuses everything until restart and disturbs no other log. Nothing waits without a bound
 // and nothing queues without one.
 //
+// Crashes. A stream's row in the catalogue is written before its first file and removed before its
+// last. So after a crash a row without files is a stream that nobody was promised or that is still
+// empty, and is opened; files without a row belong to nobody, and the start removes them. Files with
+// an id that the catalogue has not given out mean that the catalogue is the wrong one: no start.
+//
 // What it refuses to do: it never writes to a network stream, never waits for a disk on an
 // executor, and never serves a durable stream from memory because storage is missing.
 package core

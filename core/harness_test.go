@@ -35,6 +35,12 @@ func closeTest(t testing.TB, b *Broker) {
 	if err := b.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
+	nothingHeld(t, b)
+}
+
+// nothingHeld checks that a closed broker has nothing taken (HZ-40).
+func nothingHeld(t testing.TB, b *Broker) {
+	t.Helper()
 	if n := b.inflight.Used(); n != 0 {
 		t.Errorf("%d bytes of the publish budget are still taken", n)
 	}
