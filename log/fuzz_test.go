@@ -159,7 +159,9 @@ func verifyEntries(t *testing.T, seg []byte, committed uint64) int {
 	return at
 }
 
-func be32(b []byte) uint32 { return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3]) }
+func be32(b []byte) uint32 {
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}
 
 // Whole files of any bytes: header, length, everything.
 func FuzzRecoverFile(f *testing.F) {

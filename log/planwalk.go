@@ -44,28 +44,14 @@ func (p *planner) walkSegments() error {
 			return err
 		}
 		if !stays {
-			// The newest does not meet this one. It goes first: stopped in between, the next recovery
-			// finds the same picture.
+			// The newest does not meet this one. Stopped between the cut and this, the next recovery comes
+			// to the same end.
 			p.remove(p.segs[last].id, fmt.Sprintf("it does not begin at offset %d, where the log ends", p.plan.Next))
 			p.segs = p.segs[:last]
-			p.orderRemovals()
 			return nil
 		}
 	}
 	return nil
-}
-
-// orderRemovals moves the steps that unlink before those that cut.
-func (p *planner) orderRemovals() {
-	var first, rest []Step
-	for _, s := range p.plan.Steps {
-		if s.Kind == StepRemove {
-			first = append(first, s)
-		} else {
-			rest = append(rest, s)
-		}
-	}
-	p.plan.Steps = append(first, rest...)
 }
 
 // proof is what the newest segment tells about the one before it.

@@ -345,6 +345,35 @@ func TestSegmentHeaderDamageIsRefused(t *testing.T) {
 	m.check(t, FsyncOnCommit, "blank file", m.with(seg, 0), verdict{entries: 0})
 }
 
+// What is left behind a torn end can never be read as a continuation: the log goes on in another
+// segment, with another nonce; a segment without entries gets another nonce itself.
+func TestTornEndStartsANewSegment(t *testing.T) { // HZ-7
+	m := makeImage(t, FsyncOnCommit, 1, 1, 1, 1, 1)
+	for _, entries := range []int{0, 4} {
+		fs := restoreDir(t, m.with(m.segment()[:m.ends[entries]+100], 0))
+		o := testOptions(fs)
+		o.nonce = func() uint64 { return 77 }
+		l := mustOpen(t, o)
+		commitOne(t, l, 1, 10)
+		next := l.Committed()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		id := uint64(1)
+		if entries == 0 {
+			id = 0
+		}
+		h, what := decodeSegmentHeader(readFile(t, fs, testDir+"/"+segmentName(id)))
+		if what != "" || h.nonce != 77 || h.base != m.next[entries] {
+			t.Errorf("torn after %d entries: segment %d: %s %+v", entries, id, what, h)
+		}
+		if entries > 0 {
+			mustEqual(t, "the torn segment", readFile(t, fs, testDir+"/"+segmentName(0)), m.segment()[:m.ends[entries]])
+		}
+		checkRecords(t, mustOpen(t, o), 0, next)
+	}
+}
+
 // A bad mark is no mark; one that speaks of a segment that is gone is damage.
 func TestMarkIsDerivedButBinding(t *testing.T) {
 	m := makeImage(t, FsyncOnCommit, 1, 1, 1, 1, 1)
@@ -434,6 +463,22 @@ func TestIndexIsRebuiltByteIdentical(t *testing.T) { // LOG-14
 	}
 	next := l.Next()
 	files := snapshotDir(t, fs, testDir)
+	for name, b := range files { // by the words of the format, not by its code
+		id, ok := parseName(name, ".seg")
+		if !ok {
+			continue
+		}
+		want := appendIndexHeader(nil, binary.BigEndian.Uint64(b[16:]))
+		last := -o.IndexSpacing
+		for at := int64(blockBytes); at < int64(len(b)); at += int64(be32(b[at+8:])) {
+			if at-last >= o.IndexSpacing {
+				want = append(want, b[at+16:at+24]...)
+				want = binary.BigEndian.AppendUint64(want, uint64(at))
+				last = at
+			}
+		}
+		mustEqual(t, "index of "+name, files[indexName(id)], want)
+	}
 	for name, change := range map[string]func(b []byte) []byte{
 		"missing":     nil,
 		"empty":       func(b []byte) []byte { return nil },
