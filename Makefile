@@ -44,6 +44,7 @@ bench: ## every benchmark once, as a smoke test; see BENCHMARKS.md for numbers
 	$(GO) test -run '^$$' -bench . -benchtime 20ms -benchmem ./...
 
 interop: build ## the official Python client against this broker
+	$(GO) build -o bin/ ./interop/tap
 	./interop/run
 
 crash: ## SIGKILL the broker KILLS times per engine under load and check every acknowledged record
