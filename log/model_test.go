@@ -37,6 +37,7 @@ type model struct {
 	job    *Job // out and not run, or run and not handed back
 	ran    bool
 	serial int
+	broken bool // the disk was made to fail since the last open
 }
 
 func (m *model) open(fs *crashfs.FS) {
@@ -47,7 +48,7 @@ func (m *model) open(fs *crashfs.FS) {
 		m.t.Fatalf("open: %v", err)
 	}
 	m.log = l
-	m.op, m.sync, m.job, m.ran, m.poison = nil, nil, nil, false, false
+	m.op, m.sync, m.job, m.ran, m.poison, m.broken = nil, nil, nil, false, false, false
 }
 
 // next is the offset after everything that is staged.
@@ -103,6 +104,9 @@ func (m *model) outcome(out Outcome) {
 	if out.Err == nil {
 		return
 	}
+	if !m.broken {
+		m.t.Fatalf("outcome %v, and the disk did not fail", out.Err)
+	}
 	m.poison = errors.Is(out.Err, ErrPoisoned)
 	from := uint64(len(m.acked))
 	if out.FailedFrom != from || out.FailedTo != m.next() || m.log.Next() != from {
@@ -132,10 +136,13 @@ func (m *model) endOp(t *rapid.T) {
 	size := opSize(op)
 	switch rapid.SampledFrom([]string{"ok", "ok", "ok", "ok", "short", "error", "sync"}).Draw(t, "op") {
 	case "short":
+		m.broken = true
 		runPart(op, rapid.Int64Range(0, size-1).Draw(t, "bytes"), nil)
 	case "error":
+		m.broken = true
 		runPart(op, rapid.Int64Range(0, size-1).Draw(t, "bytes"), diskError(syscall.ENOSPC))
 	case "sync":
+		m.broken = true
 		runPart(op, size, diskError(syscall.EIO))
 	default:
 		runHere(op)
@@ -151,6 +158,7 @@ func (m *model) tick(t *rapid.T) {
 		op := m.sync
 		m.sync = nil
 		if rapid.IntRange(0, 9).Draw(t, "sync") == 0 {
+			m.broken = true
 			op.Err = diskError(syscall.EIO)
 		} else {
 			runHere(op)
@@ -172,6 +180,7 @@ func (m *model) work(t *rapid.T) {
 				ringtest.Write, ringtest.Write, ringtest.Open, ringtest.Truncate, ringtest.Sync, ringtest.SyncDir, ringtest.Remove,
 			}).Draw(t, "call")
 			errno := rapid.SampledFrom([]syscall.Errno{syscall.ENOSPC, syscall.EIO, syscall.EMFILE}).Draw(t, "errno")
+			m.broken = true
 			m.fs.Add(ringtest.Rule{Kind: kind, Nth: rapid.IntRange(1, 2).Draw(t, "nth"), Err: errno, Short: rapid.IntRange(0, 3000).Draw(t, "short")})
 		}
 		m.job.Run()

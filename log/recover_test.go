@@ -300,6 +300,137 @@ func TestOnlyALaterGroupProvesDamage(t *testing.T) { // design 5.1, end of data
 	m.check(t, FsyncOnCommit, "copy of an earlier entry", m.with(seg, 0), end)
 }
 
+// An entry continues the log only in its place: next offset, and epoch, time and group start that
+// do not fall. Whatever else stands there, whole as it may be, is the end.
+func TestOnlyWhatContinuesTheLogIsRead(t *testing.T) { // design 5.1, end of data
+	m := makeImage(t, FsyncOnCommit, 1, 1, 1, 1, 1)
+	at := m.ends[4]
+	edit := func(change func(h *entryHeader)) []byte {
+		seg := append([]byte(nil), m.segment()...)
+		var h entryHeader
+		decodeEntryHeader(seg[at:], &h)
+		change(&h)
+		copy(seg[at:], appendEntryHeader(nil, &h))
+		return m.with(seg, 0)[segmentName(0)]
+	}
+	for name, change := range map[string]func(h *entryHeader){
+		"offset above":      func(h *entryHeader) { h.base++ },
+		"offset below":      func(h *entryHeader) { h.base-- },
+		"epoch falls":       func(h *entryHeader) { h.epoch-- },
+		"time falls":        func(h *entryHeader) { h.micros-- },
+		"group start falls": func(h *entryHeader) { h.group = uint32(m.ends[3]/64) - 1 },
+		"group start ahead": func(h *entryHeader) { h.group = uint32(at/64) + 1 },
+		"other nonce":       func(h *entryHeader) { h.nonce-- },
+	} {
+		m.check(t, FsyncOnCommit, name, m.with(edit(change), 0), verdict{entries: 4})
+	}
+	seg := edit(func(h *entryHeader) { h.epoch++; h.micros++; h.group = uint32(m.ends[3] / 64) })
+	m.check(t, FsyncOnCommit, "all of them rise", m.with(seg, 0), verdict{entries: 5})
+}
+
+// makePair writes two segments and stops while the first is not sealed. It returns the files, how
+// many records the first holds, and where its last entry starts.
+func makePair(t *testing.T, mode FsyncMode) (fs *crashfs.FS, l *Log, first uint64, last int64) {
+	t.Helper()
+	fs = crashfs.New()
+	l = mustOpen(t, testOptions(fs, withMode(mode), withSegment(8<<10)))
+	for l.Stats().Segments < 2 || l.Committed() < first+3 {
+		if _, err := l.Append(entryOf(recordsAt(l.Next(), 1, 900)), 10); err != nil {
+			t.Fatal(err)
+		}
+		if l.Stats().Segments == 1 && len(l.retired) == 0 {
+			last, first = l.cur.pos-entrySize(0, 908), l.Next()
+		}
+		for j := l.TakeJob(); j != nil; j = l.TakeJob() {
+			if j.kind == jobSeal || j.kind == jobMark {
+				// Never ends: the process is killed first.
+				l.jobOut = false
+				break
+			}
+			j.Run()
+			l.JobDone(j)
+		}
+		if op := l.NextOp(); op != nil {
+			runHere(op)
+			l.OpDone(op)
+		}
+	}
+	return fs, l, first, last
+}
+
+// Under periodic and none a newer segment may reach the disk before the end of the one before. The
+// log then ends in the older one; records are never missing in the middle.
+func TestNewerSegmentMayOvertakeTheOlder(t *testing.T) { // LOG-3
+	for _, mode := range []FsyncMode{FsyncPeriodic, FsyncNone} {
+		fs, l, first, _ := makePair(t, mode)
+		overtaken, met := 0, 0
+		for seed := range uint64(300) {
+			after := fs.Crash(seed)
+			o := testOptions(after, withMode(mode), withSegment(8<<10))
+			p, err := MakePlan(o)
+			if err != nil {
+				t.Fatalf("%s, seed %d: %v", mode, seed, err)
+			}
+			l := mustOpen(t, o)
+			checkRecords(t, l, 0, l.Committed())
+			switch next := l.Committed(); {
+			case next > first:
+				met++
+			case next < first && p.Report.Removed > 0:
+				overtaken++
+			}
+			commitOne(t, l, 1, 10)
+		}
+		if overtaken == 0 || met == 0 {
+			t.Errorf("%s: %d images where the newer one overtook, %d where they met", mode, overtaken, met)
+		}
+		l.letGo()
+	}
+}
+
+// What proves that the older segment was synced before the newer one was written makes a missing
+// end of it damage: an entry under on_commit, or the mark.
+func TestProvenSegmentMustBeWhole(t *testing.T) { // HZ-6, HZ-8
+	for _, c := range []struct {
+		name   string
+		mode   FsyncMode
+		mark   *Mark
+		damage bool
+	}{
+		{"on_commit", FsyncOnCommit, nil, true},
+		{"periodic, mark in the newer", FsyncPeriodic, &Mark{Segment: 1, Bytes: blockBytes + 64}, true},
+		{"periodic, mark below", FsyncPeriodic, &Mark{Segment: 0, Bytes: blockBytes + 64}, false},
+		{"periodic, no mark", FsyncPeriodic, nil, false},
+	} {
+		fs, _, first, last := makePair(t, c.mode)
+		files := snapshotDir(t, fs, testDir)
+		delete(files, markName)
+		if c.mark != nil {
+			files[markName] = appendMark(nil, *c.mark)
+		}
+		for _, cut := range []bool{false, true} {
+			seg := append([]byte(nil), files[segmentName(0)]...)
+			if cut {
+				seg = seg[:last]
+			} else {
+				seg[last+20] ^= 4
+			}
+			damaged := maps.Clone(files)
+			damaged[segmentName(0)] = seg
+			l, err := Open(testOptions(restoreDir(t, damaged), withMode(c.mode), withSegment(8<<10)))
+			var bad *CorruptError
+			switch {
+			case c.damage && (!errors.As(err, &bad) || bad.Segment != 0 || bad.Pos != last):
+				t.Errorf("%s, cut %v: %v, want damage at byte %d", c.name, cut, err, last)
+			case !c.damage && err != nil:
+				t.Errorf("%s, cut %v: %v", c.name, cut, err)
+			case !c.damage:
+				checkRecords(t, l, 0, first-1)
+			}
+		}
+	}
+}
+
 // A whole header of this segment that says something unknown is refused, not cut: a newer version
 // may have written it.
 func TestUnknownEntryIsRefused(t *testing.T) {
