@@ -129,6 +129,26 @@ func TestLatestDeliversNothingBelowItsStart(t *testing.T) {
 	wg.Wait()
 }
 
+// The position that a subscription is shown at follows the reader, through history and live.
+func TestPositionFollowsTheReader(t *testing.T) {
+	b := openTest(t, Options{}.in(t.TempDir()))
+	st := stream(t, b, StreamDef{Durable: true})
+	for range 5 {
+		publish(t, b, st, "x", "y")
+	}
+	r := newReader(t, wire.FlagEvOffsets)
+	subscribe(t, b, &SubscribeRequest{Stream: st, Start: at(3)}, r)
+	r.wait(7)
+	for range 5 {
+		publish(t, b, st, "x")
+	}
+	r.wait(12)
+	eventually(t, "the reader is at the tail", func() bool {
+		info := b.Subscriptions()[0]
+		return info.Live && info.Position == 15 && info.Tail == 15
+	})
+}
+
 // SUB-2, SUB-16, BUG-24: a reader that stops reading loses only its own records. On a durable stream
 // one that asked for it is told where to resume, although nothing more is published; the others and
 // the publisher notice nothing.

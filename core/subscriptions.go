@@ -99,8 +99,9 @@ type SubscriptionInfo struct {
 	Peer, Principal           string
 	Depth, Capacity           int
 	Dropped                   uint64
-	Position, Tail            uint64
-	Age                       time.Duration
+	// Position is the next offset for the reader, Tail the next one of the shard.
+	Position, Tail uint64
+	Age            time.Duration
 	// Live is false while history is being sent.
 	Live bool
 }
@@ -116,9 +117,14 @@ func (b *Broker) Subscriptions() []SubscriptionInfo {
 		infos = append(infos, SubscriptionInfo{
 			Tenant: def.Tenant, Namespace: def.Namespace, Stream: def.Stream, Shard: s.shard.num,
 			ID: s.id, Conn: s.req.Conn, Peer: s.req.Peer, Principal: s.req.Principal,
-			Capacity: s.capacity, Position: s.position.Load(), Tail: s.shard.visible.Load(), Age: now.Sub(s.created),
+			Capacity: s.capacity, Position: s.at(&st), Tail: s.shard.visible.Load(), Age: now.Sub(s.created),
 			Live: s.joined.Load(), Depth: st.Queued, Dropped: st.DroppedBatches,
 		})
 	}
 	return infos
+}
+
+// at is the next offset for the reader: what was written to it, or dropped, counted from its start.
+func (s *Subscription) at(st *fanout.SubscriberStats) uint64 {
+	return max(s.position.Load(), s.start+st.HistoryRecords+st.DeliveredRecords+st.DroppedRecords)
 }
