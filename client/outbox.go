@@ -106,10 +106,13 @@ func (o *outbox) sealOpen() {
 	o.open = nil
 }
 
-// ready says whether next would return a batch, as far as room goes; it is what decides to wake
-// the sender.
+// ready says whether the sender has something to do for what waits: send it, as far as room goes,
+// or get the stream that it is to be sent on. It is what decides to wake the sender.
 func (o *outbox) ready() bool {
-	return o.flight.len() < o.window && (o.open != nil || o.queue.len() > 0)
+	if o.open == nil && o.queue.len() == 0 {
+		return false
+	}
+	return o.window == 0 || o.flight.len() < o.window
 }
 
 // next takes the batch to send now. Without one it returns the time at which to ask again
