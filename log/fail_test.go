@@ -368,6 +368,50 @@ func TestSegmentThatCannotBeMadeHeals(t *testing.T) { // LOG-11, LOG-12, HZ-10
 	}
 }
 
+// A header that was written in part is gone for good when the failure is answered: after a power cut
+// it could not be told from damage.
+func TestTornHeaderDoesNotComeBack(t *testing.T) { // LOG-12
+	for _, short := range []int{1, 40, 63} {
+		inner := crashfs.New()
+		fs := ringtest.NewFS(inner)
+		l := mustOpen(t, testOptions(fs))
+		appendOne(t, l, 1, 100)
+		fs.Add(ringtest.Rule{Kind: ringtest.Write, Path: ".seg", Nth: 2, Short: short, Err: syscall.ENOSPC})
+		if outs := pump(l); len(outs) != 1 || !errors.Is(outs[0].Err, ring.ErrNoSpace) {
+			t.Fatalf("%+v", outs)
+		}
+		for seed := range uint64(50) {
+			checkRecords(t, mustOpen(t, testOptions(inner.Crash(seed))), 0, 0)
+		}
+		commitOne(t, l, 1, 10)
+	}
+}
+
+// The cut after a failed write waits until nothing uses the file any more: a sync that is in flight
+// would fail on it, and a failed sync is for good.
+func TestCutWaitsForTheSyncInFlight(t *testing.T) { // LOG-11, HZ-5
+	l := mustOpen(t, testOptions(crashfs.New(), withMode(FsyncPeriodic)))
+	commitOne(t, l, 1, 100)
+	sync := l.Tick()
+	appendOne(t, l, 1, 100)
+	op := l.NextOp()
+	runPart(op, 10, diskError(syscall.ENOSPC))
+	l.OpDone(op)
+	if l.TakeJob() != nil {
+		t.Fatal("the file is cut under a sync")
+	}
+	runHere(sync)
+	if out := l.OpDone(sync); out.Err != nil || l.Stats().Durable != 1 {
+		t.Fatalf("%+v, durable %d", out, l.Stats().Durable)
+	}
+	pump(l)
+	commitOne(t, l, 1, 100)
+	checkRecords(t, l, 0, 2)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A read-only file system is for good.
 func TestReadOnlyFileSystemPoisons(t *testing.T) { // HZ-11
 	fs := ringtest.NewFS(crashfs.New())

@@ -431,6 +431,47 @@ func TestProvenSegmentMustBeWhole(t *testing.T) { // HZ-6, HZ-8
 	}
 }
 
+// Two segments that hold the same offsets, or a mark beyond a segment that is followed by another,
+// are nothing that a crash makes.
+func TestSegmentsThatCannotBothBeRightAreRefused(t *testing.T) { // HZ-6
+	fs, _, first, _ := makePair(t, FsyncPeriodic)
+	files := snapshotDir(t, fs, testDir)
+	delete(files, markName)
+	open := func(files map[string][]byte) *CorruptError {
+		var bad *CorruptError
+		_, err := Open(testOptions(restoreDir(t, files), withMode(FsyncPeriodic), withSegment(8<<10)))
+		if err != nil && !errors.As(err, &bad) {
+			t.Fatal(err)
+		}
+		return bad
+	}
+	if bad := open(files); bad != nil {
+		t.Fatalf("as written: %v", bad)
+	}
+	marked := maps.Clone(files)
+	marked[markName] = appendMark(nil, Mark{Segment: 0, Bytes: int64(len(files[segmentName(0)])) + 64})
+	if bad := open(marked); bad == nil || bad.Segment != 0 || bad.Pos != int64(len(files[segmentName(0)])) {
+		t.Errorf("mark beyond the segment: %v", bad)
+	}
+	// The newer one begins one record too early.
+	seg := append([]byte(nil), files[segmentName(1)]...)
+	binary.BigEndian.PutUint64(seg[16:], first-1)
+	binary.BigEndian.PutUint32(seg[60:], crc32.Checksum(seg[:60], castagnoli))
+	var h entryHeader
+	for at := blockBytes; at < len(seg); at += int(h.length) {
+		if !decodeEntryHeader(seg[at:], &h) {
+			t.Fatal("no header")
+		}
+		h.base--
+		copy(seg[at:], appendEntryHeader(nil, &h))
+	}
+	overlap := maps.Clone(files)
+	overlap[segmentName(1)] = seg
+	if bad := open(overlap); bad == nil || bad.Segment != 0 {
+		t.Errorf("overlapping segments: %v", bad)
+	}
+}
+
 // A whole header of this segment that says something unknown is refused, not cut: a newer version
 // may have written it.
 func TestUnknownEntryIsRefused(t *testing.T) {
