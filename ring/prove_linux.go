@@ -10,18 +10,37 @@ import (
 // prove runs one real gathered write with a linked sync on a scratch file and reads it back, all
 // through the engine's own paths: a ring may be set up and yet refuse to be entered, or refuse
 // the file system of the data directory (HZ-19, HZ-20).
+//
+// A disk that is full or read-only proves nothing against io_uring and must not keep a broker from
+// starting (HZ-10), whether the file cannot be made or not be written: the proof is then made on a
+// file in memory.
 func prove(e Engine, dir string) error {
 	f, err := scratch(dir)
 	if err != nil {
 		return err
 	}
+	err = proveOn(e, f)
+	f.Close()
+	if !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrReadOnly) {
+		return err
+	}
+	if f, err = memFile(); err != nil {
+		return err
+	}
 	defer f.Close()
+	return proveOn(e, f)
+}
+
+func proveOn(e Engine, f File) error {
 	parts := [][]byte{[]byte("ring"), bytes.Repeat([]byte("cast"), 1500), []byte("proof")}
 	want := bytes.Join(parts, nil)
 	ended := make(chan struct{})
 	op := &Op{Kind: OpWriteSync, File: f, Vec: parts, Off: 7, Owner: ownerFunc(func(*Op) { close(ended) })}
 	e.Submit([]*Op{op})
 	<-ended
+	if errors.Is(op.Err, ErrNoSpace) || errors.Is(op.Err, ErrReadOnly) {
+		return op.Err
+	}
 	if op.Err != nil {
 		return refuse(fmt.Errorf("io_uring proof: %w", op.Err))
 	}
@@ -35,8 +54,7 @@ func prove(e Engine, dir string) error {
 	return nil
 }
 
-// scratch opens a file without a name in dir. A full or read-only disk is no reason against
-// io_uring, and none against starting (HZ-10): the file is then one in memory.
+// scratch opens a file without a name in dir, or one in memory if dir has no place for it.
 func scratch(dir string) (File, error) {
 	f, err := os.CreateTemp(dir, ".ring-proof-*")
 	if err == nil {
