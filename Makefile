@@ -2,7 +2,7 @@
 GO ?= go
 KILLS ?= 50
 FUZZTIME ?= 10s
-CI = check build test invariants nocgo demo interop
+CI = check build nocgo test race fuzz crash demo interop bench
 PYTHONDONTWRITEBYTECODE := 1
 export PYTHONDONTWRITEBYTECODE
 
@@ -53,7 +53,8 @@ crash: ## SIGKILL the broker KILLS times per engine under load and check every a
 ci: ## what CI runs, each part with the time it took
 	@for t in $(CI); do echo; echo "=== make $$t"; at=$$(date +%s); $(MAKE) --no-print-directory $$t || exit 1; echo "=== $$t took $$(($$(date +%s) - at)) s"; done
 
-night: ci race fuzz bench crash ## what takes longer
+night: ## the long forms: a minute of fuzz per target, 200 kills per engine, assertions without the race detector
+	$(MAKE) ci invariants FUZZTIME=60s KILLS=200
 
 clean: ## remove what the targets made
 	rm -rf bin .venv-interop .venv-interop-newest
