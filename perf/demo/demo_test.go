@@ -140,13 +140,16 @@ func TestEveryDifferenceIsSeen(t *testing.T) {
 	same := func(r [][]byte) [][]byte { return r }
 	want := hash(same)
 	edits := map[string]func(r [][]byte) [][]byte{
-		"missing":       func(r [][]byte) [][]byte { return append(r[:10], r[11:]...) },
-		"missing last":  func(r [][]byte) [][]byte { return r[:99] },
-		"doubled":       func(r [][]byte) [][]byte { return append(r, r[4]) },
-		"swapped":       func(r [][]byte) [][]byte { r[10], r[12] = r[12], r[10]; return r },
-		"changed":       func(r [][]byte) [][]byte { r[7] = append(bytes.Clone(r[7]), '!'); return r },
-		"other author":  func(r [][]byte) [][]byte { r[7] = append([]byte{'C'}, r[7][1:]...); return r },
-		"joined by eol": func(r [][]byte) [][]byte { r[3] = append(append(bytes.Clone(r[3]), '\n'), r[5][2:]...); return append(r[:5], r[6:]...) },
+		"missing":      func(r [][]byte) [][]byte { return append(r[:10], r[11:]...) },
+		"missing last": func(r [][]byte) [][]byte { return r[:99] },
+		"doubled":      func(r [][]byte) [][]byte { return append(r, r[4]) },
+		"swapped":      func(r [][]byte) [][]byte { r[10], r[12] = r[12], r[10]; return r },
+		"changed":      func(r [][]byte) [][]byte { r[7] = append(bytes.Clone(r[7]), '!'); return r },
+		"other author": func(r [][]byte) [][]byte { r[7] = append([]byte{'C'}, r[7][1:]...); return r },
+		"joined by eol": func(r [][]byte) [][]byte {
+			r[3] = append(append(bytes.Clone(r[3]), '\n'), r[5][2:]...)
+			return append(r[:5], r[6:]...)
+		},
 	}
 	for what, edit := range edits {
 		if hash(edit).equal(want) == nil {
