@@ -97,7 +97,6 @@ type failure struct {
 	// tail is to be cut back to at and sealed; nil when there is nothing to cut.
 	tail *tail
 	at   int64
-	void bool // nothing is left to wait for
 }
 
 // Entry is what Append takes.
