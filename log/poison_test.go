@@ -25,7 +25,7 @@ func TestFailedSyncPoisons(t *testing.T) { // LOG-10, LOG-25, HZ-2, HZ-8
 		{"group", FsyncOnCommit, ringtest.Sync, ".seg", 1, false},
 		{"tick", FsyncPeriodic, ringtest.Sync, ".seg", 1, false},
 		{"seal", FsyncPeriodic, ringtest.Sync, segmentName(0), 1, false},
-		{"seal on_commit", FsyncNone, ringtest.Sync, segmentName(0), 1, false},
+		{"seal none", FsyncNone, ringtest.Sync, segmentName(0), 1, false},
 		{"prepare", FsyncOnCommit, ringtest.Sync, segmentName(1), 1, false},
 		{"directory", FsyncOnCommit, ringtest.SyncDir, testDir, 1, false},
 		{"header", FsyncOnCommit, ringtest.Sync, segmentName(1), 2, false},
