@@ -255,11 +255,11 @@ func TestDeleteWhileHistoryIsRead(t *testing.T) {
 		publish(t, b, st, string(make([]byte, 40<<10)))
 	}
 	eventually(t, "the first segment is sealed", func() bool {
-		_, err := fs.Stat(filepath.Join(b.shardDir(st.id, 0), fmt.Sprintf("%020d.idx", 1)))
+		_, err := fs.Stat(filepath.Join(b.shardDir(st.id, 0), fmt.Sprintf("%020d.idx", 0)))
 		return err == nil
 	})
 	entered, wait := make(chan struct{}, 1), make(chan struct{})
-	fs.Add(ringtest.Rule{Kind: ringtest.Open, Path: ".seg", Entered: entered, Wait: wait})
+	fs.Add(ringtest.Rule{Kind: ringtest.Open, Path: fmt.Sprintf("%020d.seg", 0), Entered: entered, Wait: wait})
 	sub := subscribe(t, b, &SubscribeRequest{Stream: st, Start: earliest}, newReader(t, wire.FlagEvOffsets))
 	<-entered
 	if err := b.DeleteStream(t.Context(), "t", "n", "s"); err != nil {
