@@ -96,9 +96,6 @@ type writer struct {
 	shard      uint32
 	idempotent bool
 	next       int // number of the first batch that is not acknowledged
-
-	// base is the number that sequence 0 has: a producer whose shard forgot it begins anew.
-	sent uint64
 }
 
 // window sends a few batches and waits for all the answers. It says whether the shard goes on.

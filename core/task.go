@@ -84,13 +84,6 @@ func (d *deque) push(t *task) {
 	d.count++
 }
 
-func (d *deque) head() *task {
-	if d.count == 0 {
-		return nil
-	}
-	return d.ring[d.first]
-}
-
 func (d *deque) pop() *task {
 	t := d.ring[d.first]
 	d.ring[d.first] = nil
