@@ -48,6 +48,10 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 			s.cur.buf.Release()
 			s.cur = received{}
 		}
+		// Also where frames are queued: a reader that was told to stop must not be fed on.
+		if err := ctx.Err(); err != nil {
+			return Event{}, err
+		}
 		r, err := s.queue.pop(ctx)
 		if err != nil {
 			return Event{}, err

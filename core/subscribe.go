@@ -218,18 +218,23 @@ func (s *Subscription) Run(ctx context.Context, sink fanout.Sink) (End, error) {
 	return End{Cause: endCause(cause), ResumeFrom: resume}, err
 }
 
-// historyPageBytes is how much history is read at a time (broker.md 2.6).
-const historyPageBytes = 1 << 20
+// How much history is read at a time (broker.md 2.6): little at first and more as the reader takes it,
+// so that thousands of readers that ask for history and then read nothing hold little.
+const (
+	historyPageMin = 64 << 10
+	historyPageMax = 1 << 20
+)
 
 // sendHistory sends committed records until there are no more at the moment. Each page is written
 // before the next is read, so a slow reader slows the reading.
 func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCause, error) {
 	pos := s.position.Load()
+	size := historyPageMin
 	for s.ended.Load() == 0 && !s.closed.Load() {
 		if err := ctx.Err(); err != nil {
 			return EndSink, err
 		}
-		page, err := s.shard.log.Read(pos, historyPageBytes)
+		page, err := s.shard.log.Read(pos, size)
 		if err != nil {
 			return EndStorage, err
 		}
@@ -244,6 +249,7 @@ func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCa
 			return EndSink, err
 		}
 		pos = next
+		size = min(2*size, historyPageMax)
 		s.position.Store(pos)
 		f.SkipTo(pos)
 		if pos >= s.shard.log.Committed() {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,8 +43,8 @@ func (in *input) total() int64 {
 	return n
 }
 
-// each calls f for every record; f must not keep it.
-func (in *input) each(f func(rec []byte) error) error {
+// each calls f for every record; f must not keep it. Waiting for standard input ends with ctx.
+func (in *input) each(ctx context.Context, f func(rec []byte) error) error {
 	for _, a := range in.args {
 		if err := f([]byte(a)); err != nil {
 			return err
@@ -55,7 +56,7 @@ func (in *input) each(f func(rec []byte) error) error {
 		}
 	}
 	if len(in.args) == 0 && len(in.files) == 0 {
-		return in.stream("standard input", in.stdin, f)
+		return in.stream("standard input", newInterruptible(ctx.Done(), ctx.Err, in.stdin), f)
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (p *pubCmd) Run(ctx context.Context, env *environment, s *Settings) error {
 	bar := newProgress(env, p.Progress, "publishing", in.total())
 	t := newTally()
 	began := time.Now()
-	err = in.each(func(rec []byte) error {
+	err = in.each(ctx, func(rec []byte) error {
 		bar.Add(int64(len(rec)) + 1)
 		r, err := p.record(rec)
 		if err != nil {

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// A command that waits for its standard input ends when it is interrupted.
+func TestReadEndsWithAnInterrupt(t *testing.T) {
+	pipe, other := io.Pipe()
+	defer other.Close() // frees the read that stays behind
+	ctx, cancel := context.WithCancel(t.Context())
+	r := newInterruptible(ctx.Done(), ctx.Err, pipe)
+	go func() {
+		_, _ = other.Write([]byte("a line\n"))
+		cancel()
+	}()
+	got, err := io.ReadAll(r)
+	if string(got) != "a line\n" || !errors.Is(err, context.Canceled) {
+		t.Fatalf("read %q, %v", got, err)
+	}
+}
+
+func TestInterruptibleReadsEverything(t *testing.T) {
+	text := strings.Repeat("0123456789", 50_000)
+	broken := errors.New("broken")
+	r := newInterruptible(nil, nil, io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)))
+	got, err := io.ReadAll(r)
+	if string(got) != text || !errors.Is(err, broken) {
+		t.Fatalf("read %d bytes, %v", len(got), err)
+	}
+}
