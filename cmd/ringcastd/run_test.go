@@ -24,7 +24,7 @@ import (
 type instance struct {
 	t      *testing.T
 	data   string
-	out    bytes.Buffer
+	out    lockedBuffer
 	log    lockedBuffer
 	quic   string
 	http   string
@@ -141,9 +141,10 @@ func TestDevKeepsKeysAndDataOverARestart(t *testing.T) {
 			t.Errorf("%s has mode %v", name, info.Mode())
 		}
 	}
-	if out := i.out.String(); !strings.Contains(out, i.token()) || !strings.Contains(out, "ringcast sub") || !strings.Contains(out, i.quic) {
-		t.Errorf("announcement:\n%s", out)
-	}
+	until(t, "the announcement names token, address and a command", func() bool {
+		out := i.out.String()
+		return strings.Contains(out, i.token()) && strings.Contains(out, "ringcast sub") && strings.Contains(out, i.quic)
+	})
 	if strings.Contains(i.log.String(), i.token()) {
 		t.Error("the token is in the log")
 	}
