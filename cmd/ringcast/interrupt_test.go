@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // A command that waits for its standard input ends when it is interrupted.
@@ -14,13 +15,15 @@ func TestReadEndsWithAnInterrupt(t *testing.T) {
 	pipe, other := io.Pipe()
 	defer other.Close() // frees the read that stays behind
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	r := newInterruptible(ctx.Done(), ctx.Err, pipe)
-	go func() {
-		_, _ = other.Write([]byte("a line\n"))
-		cancel()
-	}()
-	got, err := io.ReadAll(r)
-	if string(got) != "a line\n" || !errors.Is(err, context.Canceled) {
+	go func() { _, _ = other.Write([]byte("a line\n")) }()
+	line := make([]byte, len("a line\n"))
+	if _, err := io.ReadFull(r, line); err != nil || string(line) != "a line\n" {
+		t.Fatalf("read %q, %v", line, err)
+	}
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if got, err := io.ReadAll(r); len(got) != 0 || !errors.Is(err, context.Canceled) {
 		t.Fatalf("read %q, %v", got, err)
 	}
 }
