@@ -45,11 +45,15 @@ func kills(t *testing.T) int {
 // not at all, and once; and what a live reader was shown is what the log still holds.
 func TestAckedRecordsSurviveSIGKILL(t *testing.T) {
 	for _, engine := range []string{"auto", "portable"} {
-		t.Run("engine="+engine, func(t *testing.T) { crash(t, engine, nil) })
+		t.Run("engine="+engine, func(t *testing.T) {
+			t.Parallel() // a round mostly waits
+			crash(t, engine, nil)
+		})
 	}
 	// HZ-19: the same where io_uring is forbidden, as container runtimes do. The broker must come
 	// up on the portable engine by itself.
 	t.Run("io_uring forbidden", func(t *testing.T) {
+		t.Parallel()
 		crash(t, "auto", forbidIOURing(t))
 	})
 }
