@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -84,26 +85,26 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Engine, "auto")
+	o.Engine = cmp.Or(o.Engine, "auto")
 	if o.FS == nil {
 		o.FS = ring.OS()
 	}
-	setDefault(&o.FsyncInterval, 250*time.Millisecond)
-	setDefault(&o.SegmentBytes, 256<<20)
-	setDefault(&o.PublishInflightBytes, 64<<20)
-	setDefault(&o.PublishConnInflightBytes, 16<<20)
-	setDefault(&o.PublishQueueDepth, 64)
-	setDefault(&o.PublishQueueFactor, 4)
-	setDefault(&o.PublishQueueWait, 2*time.Second)
-	setDefault(&o.RingRecords, 1024)
-	setDefault(&o.RingBytes, 64<<20)
-	setDefault(&o.RetainedBytes, 256<<20)
-	setDefault(&o.SubscriberQueue, 512)
-	setDefault(&o.SubscriberQueueMax, 4096)
-	setDefault(&o.SubscriberQueueBytes, 16<<20)
-	setDefault(&o.EventBatchMaxEvents, 64)
-	setDefault(&o.EventBatchMaxBytes, 64<<10)
-	setDefault(&o.FileWorkers, 4)
+	o.FsyncInterval = cmp.Or(o.FsyncInterval, 250*time.Millisecond)
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, 256<<20)
+	o.PublishInflightBytes = cmp.Or(o.PublishInflightBytes, 64<<20)
+	o.PublishConnInflightBytes = cmp.Or(o.PublishConnInflightBytes, 16<<20)
+	o.PublishQueueDepth = cmp.Or(o.PublishQueueDepth, 64)
+	o.PublishQueueFactor = cmp.Or(o.PublishQueueFactor, 4)
+	o.PublishQueueWait = cmp.Or(o.PublishQueueWait, 2*time.Second)
+	o.RingRecords = cmp.Or(o.RingRecords, 1024)
+	o.RingBytes = cmp.Or(o.RingBytes, 64<<20)
+	o.RetainedBytes = cmp.Or(o.RetainedBytes, 256<<20)
+	o.SubscriberQueue = cmp.Or(o.SubscriberQueue, 512)
+	o.SubscriberQueueMax = cmp.Or(o.SubscriberQueueMax, 4096)
+	o.SubscriberQueueBytes = cmp.Or(o.SubscriberQueueBytes, 16<<20)
+	o.EventBatchMaxEvents = cmp.Or(o.EventBatchMaxEvents, 64)
+	o.EventBatchMaxBytes = cmp.Or(o.EventBatchMaxBytes, 64<<10)
+	o.FileWorkers = cmp.Or(o.FileWorkers, 4)
 	if o.Pool == nil {
 		o.Pool = wire.NewPool(256 << 20)
 	}
@@ -120,13 +121,6 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	return o
-}
-
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
 }
 
 // Validate returns every problem of o at once, joined.

@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -66,17 +67,17 @@ type ServerOptions struct {
 }
 
 func (o ServerOptions) withDefaults() ServerOptions {
-	o.IdleTimeout = orDefault(o.IdleTimeout, idleTimeoutDefault)
-	o.KeepAlive = orDefault(o.KeepAlive, min(keepAliveDefault, o.IdleTimeout/3))
-	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, handshakeTimeoutDefault)
-	o.MaxBidiStreams = orDefault(o.MaxBidiStreams, streamsBidiDefault)
-	o.MaxUniStreams = orDefault(o.MaxUniStreams, streamsUniDefault)
-	o.StreamWindow = orDefault(o.StreamWindow, streamWindowDefault)
-	o.ConnWindow = orDefault(o.ConnWindow, connWindowDefault)
-	o.MaxConns = orDefault(o.MaxConns, connsMaxDefault)
-	o.MaxConnsPerIP = orDefault(o.MaxConnsPerIP, connsPerIPMaxDefault)
-	o.MaxHandshakes = orDefault(o.MaxHandshakes, handshakesMaxDefault)
-	o.SocketBuffer = orDefault(o.SocketBuffer, socketBufferDefault)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, idleTimeoutDefault)
+	o.KeepAlive = cmp.Or(o.KeepAlive, min(keepAliveDefault, o.IdleTimeout/3))
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, handshakeTimeoutDefault)
+	o.MaxBidiStreams = cmp.Or(o.MaxBidiStreams, streamsBidiDefault)
+	o.MaxUniStreams = cmp.Or(o.MaxUniStreams, streamsUniDefault)
+	o.StreamWindow = cmp.Or(o.StreamWindow, streamWindowDefault)
+	o.ConnWindow = cmp.Or(o.ConnWindow, connWindowDefault)
+	o.MaxConns = cmp.Or(o.MaxConns, connsMaxDefault)
+	o.MaxConnsPerIP = cmp.Or(o.MaxConnsPerIP, connsPerIPMaxDefault)
+	o.MaxHandshakes = cmp.Or(o.MaxHandshakes, handshakesMaxDefault)
+	o.SocketBuffer = cmp.Or(o.SocketBuffer, socketBufferDefault)
 	o.Logger = orDiscard(o.Logger)
 	if o.Limiter == nil {
 		o.Limiter = NewConnLimiter(o.MaxConns, o.MaxConnsPerIP)
@@ -161,14 +162,14 @@ type DialOptions struct {
 }
 
 func (o DialOptions) withDefaults() DialOptions {
-	o.ServerName = orDefault(o.ServerName, "localhost")
-	o.IdleTimeout = orDefault(o.IdleTimeout, idleTimeoutDefault)
-	o.KeepAlive = orDefault(o.KeepAlive, min(keepAliveDefault, o.IdleTimeout/3))
-	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, handshakeTimeoutDefault)
-	o.MaxUniStreams = orDefault(o.MaxUniStreams, streamsUniDialDefault)
-	o.StreamWindow = orDefault(o.StreamWindow, streamWindowDialDefault)
-	o.ConnWindow = orDefault(o.ConnWindow, connWindowDialDefault)
-	o.SocketBuffer = orDefault(o.SocketBuffer, socketBufferDefault)
+	o.ServerName = cmp.Or(o.ServerName, "localhost")
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, idleTimeoutDefault)
+	o.KeepAlive = cmp.Or(o.KeepAlive, min(keepAliveDefault, o.IdleTimeout/3))
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, handshakeTimeoutDefault)
+	o.MaxUniStreams = cmp.Or(o.MaxUniStreams, streamsUniDialDefault)
+	o.StreamWindow = cmp.Or(o.StreamWindow, streamWindowDialDefault)
+	o.ConnWindow = cmp.Or(o.ConnWindow, connWindowDialDefault)
+	o.SocketBuffer = cmp.Or(o.SocketBuffer, socketBufferDefault)
 	o.Logger = orDiscard(o.Logger)
 	return o
 }
@@ -232,14 +233,6 @@ func clampKeepAlive(keepAlive, idle time.Duration, lg *slog.Logger) time.Duratio
 		return most
 	}
 	return keepAlive
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 func orDiscard(lg *slog.Logger) *slog.Logger {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -70,18 +71,18 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.MaxFrameBytes, wire.MaxFrameBytes)
-	setDefault(&o.PreauthMaxFrameBytes, wire.PreauthMaxFrameBytes)
-	setDefault(&o.PreauthStreams, 16)
-	setDefault(&o.AuthTimeout, 10*time.Second)
-	setDefault(&o.PublishWindow, 256)
-	setDefault(&o.UnansweredMax, 1024)
-	setDefault(&o.AckWait, 2*time.Second)
-	setDefault(&o.QueueWait, 2*time.Second)
-	setDefault(&o.MaxSubscriptions, 4096)
-	setDefault(&o.MaxSubscriptionsConn, 4*o.MaxSubscriptions)
-	setDefault(&o.OpenTimeout, time.Second)
-	setDefault(&o.DrainLinger, 250*time.Millisecond)
+	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, wire.MaxFrameBytes)
+	o.PreauthMaxFrameBytes = cmp.Or(o.PreauthMaxFrameBytes, wire.PreauthMaxFrameBytes)
+	o.PreauthStreams = cmp.Or(o.PreauthStreams, 16)
+	o.AuthTimeout = cmp.Or(o.AuthTimeout, 10*time.Second)
+	o.PublishWindow = cmp.Or(o.PublishWindow, 256)
+	o.UnansweredMax = cmp.Or(o.UnansweredMax, 1024)
+	o.AckWait = cmp.Or(o.AckWait, 2*time.Second)
+	o.QueueWait = cmp.Or(o.QueueWait, 2*time.Second)
+	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, 4096)
+	o.MaxSubscriptionsConn = cmp.Or(o.MaxSubscriptionsConn, 4*o.MaxSubscriptions)
+	o.OpenTimeout = cmp.Or(o.OpenTimeout, time.Second)
+	o.DrainLinger = cmp.Or(o.DrainLinger, 250*time.Millisecond)
 	if o.Pool == nil && o.Broker != nil {
 		o.Pool = o.Broker.Pool()
 	}
@@ -89,13 +90,6 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
-}
-
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
 }
 
 // Validate returns every problem of o at once, joined.
