@@ -2,8 +2,7 @@ package core
 
 import (
 	"fmt"
-	"sort"
-	"strings"
+	"slices"
 
 	"github.com/ringcast/ringcast/wire"
 )
@@ -98,15 +97,8 @@ func (b *Broker) ListCaches(tenant, namespace string) []CacheInfo {
 			infos = append(infos, *c)
 		}
 	})
-	sort.Slice(infos, func(i, j int) bool {
-		a, b := &infos[i], &infos[j]
-		if c := strings.Compare(a.Tenant, b.Tenant); c != 0 {
-			return c < 0
-		}
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c < 0
-		}
-		return a.Cache < b.Cache
+	slices.SortFunc(infos, func(a, b CacheInfo) int {
+		return compareNames(a.Tenant, b.Tenant, a.Namespace, b.Namespace, a.Cache, b.Cache)
 	})
 	return infos
 }

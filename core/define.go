@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
-	"strings"
+	"slices"
 
 	"github.com/ringcast/ringcast/fanout"
 	"github.com/ringcast/ringcast/ring"
@@ -232,15 +231,8 @@ func (b *Broker) ListStreams(tenant, namespace string) []StreamInfo {
 			infos = append(infos, st.Info())
 		}
 	})
-	sort.Slice(infos, func(i, j int) bool {
-		a, b := &infos[i], &infos[j]
-		if c := strings.Compare(a.Tenant, b.Tenant); c != 0 {
-			return c < 0
-		}
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c < 0
-		}
-		return a.Stream < b.Stream
+	slices.SortFunc(infos, func(a, b StreamInfo) int {
+		return compareNames(a.Tenant, b.Tenant, a.Namespace, b.Namespace, a.Stream, b.Stream)
 	})
 	return infos
 }

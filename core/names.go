@@ -1,6 +1,8 @@
 package core
 
 import (
+	"cmp"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/ringcast/ringcast/wire"
@@ -47,4 +49,13 @@ func appendKey[T string | []byte](dst []byte, tenant, namespace, name T) []byte 
 	dst = append(dst, namespace...)
 	dst = append(dst, keySep)
 	return append(dst, name...)
+}
+
+// compareNames orders two triples, given in pairs: tenants, then namespaces, then names.
+func compareNames(tenantA, tenantB, namespaceA, namespaceB, nameA, nameB string) int {
+	return cmp.Or(
+		strings.Compare(tenantA, tenantB),
+		strings.Compare(namespaceA, namespaceB),
+		strings.Compare(nameA, nameB),
+	)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ringcast/ringcast/client"
 	"github.com/ringcast/ringcast/wire"
 )
 
@@ -14,6 +15,22 @@ type cacheCmd struct {
 	Put    cachePut    `cmd:"" help:"Store a value."`
 	Get    cacheGet    `cmd:"" help:"Print a value."`
 	Delete cacheDelete `cmd:"" aliases:"rm" help:"Remove a key."`
+}
+
+// withCache connects and makes one call, which may take as long as the settings say.
+func (s *Settings) withCache(ctx context.Context, cache string, call func(context.Context, *client.Cache) error) error {
+	conn, _, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	k, err := conn.Cache(cache)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	return call(ctx, k)
 }
 
 type cachePut struct {
@@ -33,18 +50,10 @@ func (c *cachePut) Run(ctx context.Context, env *environment, s *Settings) error
 			return fmt.Errorf("read standard input: %w", err)
 		}
 	}
-	conn, _, err := s.connect(ctx)
+	err := s.withCache(ctx, c.Cache, func(ctx context.Context, k *client.Cache) error {
+		return k.Put(ctx, c.Key, value, c.TTL)
+	})
 	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	k, err := conn.Cache(c.Cache)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	if err := k.Put(ctx, c.Key, value, c.TTL); err != nil {
 		return err
 	}
 	if env.json {
@@ -82,18 +91,12 @@ type cacheGet struct {
 }
 
 func (c *cacheGet) Run(ctx context.Context, env *environment, s *Settings) error {
-	conn, _, err := s.connect(ctx)
-	if err != nil {
+	var value []byte
+	var found bool
+	err := s.withCache(ctx, c.Cache, func(ctx context.Context, k *client.Cache) (err error) {
+		value, found, err = k.Get(ctx, c.Key)
 		return err
-	}
-	defer conn.Close()
-	k, err := conn.Cache(c.Cache)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	value, found, err := k.Get(ctx, c.Key)
+	})
 	if err != nil {
 		return err
 	}
@@ -116,18 +119,12 @@ type cacheDelete struct {
 }
 
 func (c *cacheDelete) Run(ctx context.Context, env *environment, s *Settings) error {
-	conn, _, err := s.connect(ctx)
-	if err != nil {
+	var value []byte
+	var found bool
+	err := s.withCache(ctx, c.Cache, func(ctx context.Context, k *client.Cache) (err error) {
+		value, found, err = k.Delete(ctx, c.Key)
 		return err
-	}
-	defer conn.Close()
-	k, err := conn.Cache(c.Cache)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	value, found, err := k.Delete(ctx, c.Key)
+	})
 	if err != nil {
 		return err
 	}

@@ -37,14 +37,23 @@ func (s *Server) putCache(w http.ResponseWriter, r *http.Request, c *caller) err
 	return nil
 }
 
-func (s *Server) getCache(w http.ResponseWriter, r *http.Request, c *caller) error {
+// namedCache is the cache that the path names, if the caller may manage it.
+func (c *caller) namedCache(r *http.Request) (core.CacheInfo, error) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("cache")
 	if err := c.mayManageCache(namespace, name); err != nil {
-		return err
+		return core.CacheInfo{}, err
 	}
 	info, ok := c.Broker.GetCache(c.id.Tenant, namespace, name)
 	if !ok {
-		return cacheNotFound(c.id.Tenant, namespace, name)
+		return core.CacheInfo{}, wire.NewError(wire.CodeNotFound, "cache not found: %s/%s/%s", c.id.Tenant, namespace, name)
+	}
+	return info, nil
+}
+
+func (s *Server) getCache(w http.ResponseWriter, r *http.Request, c *caller) error {
+	info, err := c.namedCache(r)
+	if err != nil {
+		return err
 	}
 	writeJSON(w, http.StatusOK, info)
 	return nil
@@ -52,15 +61,11 @@ func (s *Server) getCache(w http.ResponseWriter, r *http.Request, c *caller) err
 
 // deleteCache removes the definition and then the entries: nobody can reach them any more.
 func (s *Server) deleteCache(w http.ResponseWriter, r *http.Request, c *caller) error {
-	namespace, name := r.PathValue("namespace"), r.PathValue("cache")
-	if err := c.mayManageCache(namespace, name); err != nil {
+	info, err := c.namedCache(r)
+	if err != nil {
 		return err
 	}
-	info, ok := c.Broker.GetCache(c.id.Tenant, namespace, name)
-	if !ok {
-		return cacheNotFound(c.id.Tenant, namespace, name)
-	}
-	if err := c.Broker.DeleteCache(c.id.Tenant, namespace, name); err != nil {
+	if err := c.Broker.DeleteCache(info.Tenant, info.Namespace, info.Cache); err != nil {
 		return err
 	}
 	c.Cache.Drop(info.ID)
@@ -69,24 +74,16 @@ func (s *Server) deleteCache(w http.ResponseWriter, r *http.Request, c *caller) 
 }
 
 func (s *Server) listCaches(w http.ResponseWriter, r *http.Request, c *caller) error {
-	q := r.URL.Query()
-	tenant, all := q.Get("tenant"), c.id.AllowClusterView()
-	if !all {
-		if tenant != "" && tenant != c.id.Tenant {
-			return forbidden("node.view:cluster:* to see other tenants")
-		}
-		tenant = c.id.Tenant
+	tenant, namespace, all, err := c.listScope(r)
+	if err != nil {
+		return err
 	}
 	list := []core.CacheInfo{}
-	for _, info := range c.Broker.ListCaches(tenant, q.Get("namespace")) {
+	for _, info := range c.Broker.ListCaches(tenant, namespace) {
 		if all || c.mayManageCache(info.Namespace, info.Cache) == nil {
 			list = append(list, info)
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"caches": list})
 	return nil
-}
-
-func cacheNotFound(tenant, namespace, cache string) error {
-	return wire.NewError(wire.CodeNotFound, "cache not found: %s/%s/%s", tenant, namespace, cache)
 }

@@ -113,3 +113,17 @@ func (c *caller) mayManageTenant() error {
 	}
 	return nil
 }
+
+// listScope says what a list is asked for, and whether the caller may see all of it. Who may not view
+// the broker sees the own tenant, and of that what may be managed.
+func (c *caller) listScope(r *http.Request) (tenant, namespace string, all bool, err error) {
+	q := r.URL.Query()
+	tenant, all = q.Get("tenant"), c.id.AllowClusterView()
+	if !all {
+		if tenant != "" && tenant != c.id.Tenant {
+			return "", "", false, forbidden("node.view:cluster:* to see other tenants")
+		}
+		tenant = c.id.Tenant
+	}
+	return tenant, q.Get("namespace"), all, nil
+}

@@ -85,16 +85,12 @@ func (s *Server) deleteStream(w http.ResponseWriter, r *http.Request, c *caller)
 
 // listStreams shows what the token may manage, or everything to who may view the broker.
 func (s *Server) listStreams(w http.ResponseWriter, r *http.Request, c *caller) error {
-	q := r.URL.Query()
-	tenant, all := q.Get("tenant"), c.id.AllowClusterView()
-	if !all {
-		if tenant != "" && tenant != c.id.Tenant {
-			return forbidden("node.view:cluster:* to see other tenants")
-		}
-		tenant = c.id.Tenant
+	tenant, namespace, all, err := c.listScope(r)
+	if err != nil {
+		return err
 	}
 	list := []core.StreamInfo{}
-	for _, info := range c.Broker.ListStreams(tenant, q.Get("namespace")) {
+	for _, info := range c.Broker.ListStreams(tenant, namespace) {
 		if all || c.mayManageStream(info.Namespace, info.Stream) == nil {
 			list = append(list, s.describe(info))
 		}

@@ -33,11 +33,7 @@ func (i *Identity) AllowStream(a Action, namespace, stream string) bool {
 		return false
 	}
 	var mem [resourceLen]byte
-	r := append(mem[:0], "stream:"...)
-	r = append(r, i.Tenant...)
-	r = append(append(r, '/'), namespace...)
-	r = append(append(r, '/'), stream...)
-	return i.match(a, r)
+	return i.match(a, appendStream(mem[:0], i.Tenant, namespace, stream))
 }
 
 // AllowStreamBytes is AllowStream for names that lie in a frame.
@@ -46,11 +42,13 @@ func (i *Identity) AllowStreamBytes(a Action, namespace, stream []byte) bool {
 		return false
 	}
 	var mem [resourceLen]byte
-	r := append(mem[:0], "stream:"...)
-	r = append(r, i.Tenant...)
-	r = append(append(r, '/'), namespace...)
-	r = append(append(r, '/'), stream...)
-	return i.match(a, r)
+	return i.match(a, appendStream(mem[:0], i.Tenant, namespace, stream))
+}
+
+func appendStream[T string | []byte](dst []byte, tenant string, namespace, stream T) []byte {
+	dst = append(append(dst, "stream:"...), tenant...)
+	dst = append(append(dst, '/'), namespace...)
+	return append(append(dst, '/'), stream...)
 }
 
 // AllowCache judges an action on one key of a cache: a grant of the whole cache, or of the key, or of a
