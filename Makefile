@@ -38,7 +38,7 @@ nocgo: ## everything builds without a C compiler
 	CGO_ENABLED=0 $(GO) build ./...
 
 fuzz: ## every fuzz target for FUZZTIME
-	$(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ {f[n++]=$$1; next} /^ok/ {for (i=0;i<n;i++) print $$2, f[i]; n=0}' | while read p f; do echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; done
+	GO="$(GO)" .ci/fuzz $(FUZZTIME)
 
 bench: ## every benchmark once, as a smoke test; see BENCHMARKS.md for numbers
 	$(GO) test -run '^$$' -bench . -benchtime 20ms -benchmem ./...
