@@ -32,6 +32,9 @@ func (m moved) at(name string) string { return m.from + strings.TrimPrefix(name,
 func (m moved) Open(name string, flag int, perm iofs.FileMode) (ring.File, error) {
 	return m.fs.Open(m.at(name), flag, perm)
 }
+func (m moved) OpenDirect(name string, sync bool) (ring.File, error) {
+	return m.fs.OpenDirect(m.at(name), sync)
+}
 func (m moved) MkdirAll(name string, perm iofs.FileMode) error {
 	return m.fs.MkdirAll(m.at(name), perm)
 }

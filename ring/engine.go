@@ -11,6 +11,10 @@ const (
 	OpWriteSync
 	// OpSync syncs the file's data.
 	OpSync
+	// OpWriteDirect writes Vec at Off to a file of FS.OpenDirect with sync: such a write is its own
+	// sync, and it succeeds only when every byte is on the device. Off, and address and length of
+	// every slice, are multiples of DirectAlign.
+	OpWriteDirect
 )
 
 // Op is one operation on one file. The submitter owns it again when Owner.OpDone is called with
@@ -51,6 +55,8 @@ type Engine interface {
 	Name() string
 	// Depth is the most operations in flight.
 	Depth() int
+	// Direct says whether the engine is for OpWriteDirect.
+	Direct() bool
 	// Submit starts ops, in one system call where the engine can. It does not wait for them.
 	// It never fails: an operation that cannot be started ends with Err set.
 	Submit(ops []*Op)

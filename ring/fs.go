@@ -12,6 +12,11 @@ import (
 type FS interface {
 	// Open opens a file with os.O_* flags. Directories are not opened here.
 	Open(name string, flag int, perm fs.FileMode) (File, error)
+	// OpenDirect opens an existing file for writes that go past the page cache (O_DIRECT): offset,
+	// length and memory of each are multiples of DirectAlign. With sync each write is durable, with what
+	// is needed to read it, when it returns (O_DSYNC). Reads through files of Open see what was
+	// written. ErrUnsupported where the file system cannot.
+	OpenDirect(name string, sync bool) (File, error)
 	// MkdirAll makes the directory and its missing parents and syncs each new one into its parent.
 	MkdirAll(name string, perm fs.FileMode) error
 	Rename(oldName, newName string) error

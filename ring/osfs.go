@@ -31,6 +31,14 @@ func (osFS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 	return newOSFile(f), nil
 }
 
+func (osFS) OpenDirect(name string, sync bool) (File, error) {
+	f, err := openDirect(name, sync)
+	if err != nil {
+		return nil, Classify("open direct", name, err)
+	}
+	return newOSFile(f), nil
+}
+
 // MkdirAll makes one level, syncs it into its parent, and only then makes the next. So after a
 // crash at any point the deepest directory that exists is the only one whose own entry may be
 // missing from the disk: that one is synced again before anything is built on it (HZ-3).

@@ -68,6 +68,7 @@ func newPortable(depth, workers int, stats *counters) *portable {
 
 func (e *portable) Name() string { return Portable }
 func (e *portable) Depth() int   { return e.depth }
+func (e *portable) Direct() bool { return false }
 
 func (e *portable) Stats() Stats {
 	s := e.stats.read()

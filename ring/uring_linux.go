@@ -45,6 +45,7 @@ type uring struct {
 
 func (e *uring) Name() string { return URing }
 func (e *uring) Depth() int   { return e.depth }
+func (e *uring) Direct() bool { return false }
 
 func (e *uring) Stats() Stats {
 	s := e.stats.read()

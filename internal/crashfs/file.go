@@ -4,6 +4,8 @@ import (
 	"io"
 	"io/fs"
 	"syscall"
+
+	"github.com/ringcast/ringcast/ring"
 )
 
 // file is an open file. The FS's mutex guards its fields.
@@ -13,6 +15,8 @@ type file struct {
 	name     string
 	writable bool
 	closed   bool
+	// direct: writes are aligned; writeSync: what they wrote is on disk when they return.
+	direct, writeSync bool
 }
 
 func (o *file) Name() string { return o.name }
@@ -74,7 +78,22 @@ func (o *file) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, o.fs.fail("write", o.name, syscall.EINVAL)
 	}
-	if err := o.change("write", func() { o.node.writeAt(p, off) }); err != nil {
+	if o.direct && !ring.IsAligned(p, off) {
+		return 0, o.fs.fail("write", o.name, syscall.EINVAL)
+	}
+	cut, err := o.fs.begin("write", o.name)
+	defer o.fs.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if err := o.usable(true); err != nil {
+		return 0, o.fs.fail("write", o.name, err)
+	}
+	o.node.writeAt(p, off)
+	if o.writeSync && !cut {
+		o.node.syncRange(off, off+int64(len(p)))
+	}
+	if err := o.fs.finish(cut, "write", o.name); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -175,6 +175,18 @@ func (f *FS) Open(name string, flag int, perm fs.FileMode) (ring.File, error) {
 	return file, nil
 }
 
+// OpenDirect opens a file whose writes are aligned as direct ones must be. With sync a write that
+// returned is on disk, and nothing else of the file is for that.
+func (f *FS) OpenDirect(name string, sync bool) (ring.File, error) {
+	opened, err := f.Open(name, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	o := opened.(*file)
+	o.direct, o.writeSync = true, sync
+	return o, nil
+}
+
 func (f *FS) create(name string, perm fs.FileMode) (*node, error) {
 	cut, err := f.begin("create", name)
 	defer f.mu.Unlock()

@@ -111,6 +111,17 @@ func (n *node) sync() {
 	clear(n.dirty)
 }
 
+// syncRange puts whole sectors on disk, and the length as far as they need it.
+func (n *node) syncRange(from, to int64) {
+	if to > int64(len(n.diskData)) {
+		n.diskData = append(n.diskData, make([]byte, to-int64(len(n.diskData)))...)
+	}
+	copy(n.diskData[from:to], n.data[from:to])
+	for s := from / sectorSize; s < to/sectorSize; s++ {
+		delete(n.dirty, s)
+	}
+}
+
 // info is the fs.FileInfo of a node.
 type info struct {
 	name string

@@ -14,6 +14,7 @@ const linesMax = 600
 // unsafeFiles are the only files that may import unsafe (path.Match patterns).
 var unsafeFiles = []string{
 	"ring/sys_linux.go",
+	"ring/aligned.go",
 	"netio/*_linux.go",
 	"netio/*_linux_test.go", // control messages as the kernel writes them
 	"sched/affinity_linux.go",

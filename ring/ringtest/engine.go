@@ -39,6 +39,7 @@ func NewSyncEngine() *Engine {
 
 func (e *Engine) Name() string { return "ringtest" }
 func (e *Engine) Depth() int   { return e.depth }
+func (e *Engine) Direct() bool { return false }
 
 func (e *Engine) Stats() ring.Stats {
 	e.mu.Lock()

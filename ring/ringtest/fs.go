@@ -17,23 +17,24 @@ type Kind string
 
 // The calls that rules can match and that are recorded.
 const (
-	Any       Kind = "" // in a rule: every kind
-	Open      Kind = "open"
-	MkdirAll  Kind = "mkdir"
-	Rename    Kind = "rename"
-	Remove    Kind = "remove"
-	RemoveAll Kind = "removeall"
-	ReadDir   Kind = "readdir"
-	Stat      Kind = "stat"
-	SyncDir   Kind = "syncdir"
-	Lock      Kind = "lock"
-	Read      Kind = "read"
-	Write     Kind = "write"
-	Sync      Kind = "sync"
-	Size      Kind = "size"
-	Truncate  Kind = "truncate"
-	Allocate  Kind = "allocate"
-	Close     Kind = "close"
+	Any        Kind = "" // in a rule: every kind
+	Open       Kind = "open"
+	OpenDirect Kind = "opendirect"
+	MkdirAll   Kind = "mkdir"
+	Rename     Kind = "rename"
+	Remove     Kind = "remove"
+	RemoveAll  Kind = "removeall"
+	ReadDir    Kind = "readdir"
+	Stat       Kind = "stat"
+	SyncDir    Kind = "syncdir"
+	Lock       Kind = "lock"
+	Read       Kind = "read"
+	Write      Kind = "write"
+	Sync       Kind = "sync"
+	Size       Kind = "size"
+	Truncate   Kind = "truncate"
+	Allocate   Kind = "allocate"
+	Close      Kind = "close"
 )
 
 // Call is one recorded call.
@@ -204,6 +205,18 @@ func (f *FS) guard(c Call, do func() error) error {
 func (f *FS) Open(name string, flag int, perm fs.FileMode) (file ring.File, err error) {
 	err = f.guard(Call{Kind: Open, Path: name}, func() error {
 		inner, err := f.inner.Open(name, flag, perm)
+		file = &File{fs: f, inner: inner, name: name}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+func (f *FS) OpenDirect(name string, sync bool) (file ring.File, err error) {
+	err = f.guard(Call{Kind: OpenDirect, Path: name}, func() error {
+		inner, err := f.inner.OpenDirect(name, sync)
 		file = &File{fs: f, inner: inner, name: name}
 		return err
 	})
