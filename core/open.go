@@ -196,6 +196,7 @@ func (b *Broker) openShards(st *Stream) error {
 			l, err = log.Open(log.Options{
 				FS: b.opts.FS, Dir: b.shardDir(st.id, n), CatalogueID: st.id, Shard: n,
 				Mode: st.mode, SegmentBytes: b.opts.SegmentBytes, Pool: b.opts.Pool,
+				Direct: e.engine.Direct(), NoPreWrite: b.opts.NoPreallocate,
 				NowMicros: func() uint64 { return uint64(b.opts.Now().UnixMicro()) },
 			})
 			if err != nil {

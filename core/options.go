@@ -35,6 +35,9 @@ type Options struct {
 	FsyncInterval time.Duration
 	// SegmentBytes is the size at which a log starts a new segment. Default 256 MiB.
 	SegmentBytes int64
+	// NoPreallocate leaves segments to grow as they are written. By default zeros are written ahead of
+	// their tails, because syncs are cheaper then.
+	NoPreallocate bool
 
 	// PublishInflightBytes bounds the bytes of accepted, unfinished publishes. Default 64 MiB.
 	PublishInflightBytes int64

@@ -14,7 +14,14 @@ func TestAppendAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("checks allocate")
 	}
-	l := mustOpen(t, Options{FS: ring.OS(), Dir: t.TempDir(), Pool: testPool, Mode: FsyncNone})
+	for _, o := range []Options{{Mode: FsyncNone}, {Mode: FsyncOnCommit, Direct: true}} {
+		appendAllocatesNothing(t, o)
+	}
+}
+
+func appendAllocatesNothing(t *testing.T, o Options) {
+	o.FS, o.Dir, o.Pool = ring.OS(), t.TempDir(), testPool
+	l := mustOpen(t, o)
 	buf := testPool.Get(300)
 	e := &Entry{
 		Kind: KindRecords, Count: 1, Section: wire.AppendSection(buf.Bytes()[:0], make([]byte, 256)), Buf: buf,

@@ -88,7 +88,7 @@ func (t *tail) full(size, segmentBytes int64) bool {
 // nothing is staged, and while the segment waits for a job.
 func (l *Log) NextOp() *ring.Op {
 	g := l.filling
-	if l.flight != nil || g.entries == 0 || !g.tail.opened || l.fail != nil || l.poison != nil || l.closed {
+	if l.flight != nil || g.entries == 0 || !g.tail.opened || l.fail != nil || l.poison != nil || l.closed || l.outrun(g) {
 		return nil
 	}
 	l.flight = g
@@ -130,7 +130,7 @@ func (l *Log) OpDone(op *ring.Op) Outcome {
 	l.flight = nil
 	l.stats.groups.Add(1)
 	err := op.Err
-	if err == nil && op.Written < g.size {
+	if err == nil && op.Written < g.bytes() {
 		err = errShort // an engine that credits a short write is wrong, but never believed
 	}
 	switch {
@@ -141,7 +141,7 @@ func (l *Log) OpDone(op *ring.Op) Outcome {
 		if l.fail != nil {
 			return l.voidAll(l.fail.err)
 		}
-	case l.commit && op.Written >= g.size:
+	case l.commit && op.Written >= g.bytes():
 		// Every byte was written, so it is the sync that failed.
 		return l.poisoned(err)
 	default:

@@ -140,7 +140,7 @@ func (w *witness) script() {
 	for round := range 3 {
 		for i := range 7 {
 			for j := range 1 + i%4 {
-				w.take(1+j%3, 120+(round*500+i*300+j*50)%1400)
+				w.take(1+j%3, 120+(round*500+i*900+j*150)%4200)
 			}
 			w.step()
 			if op := w.log.Tick(); op != nil && i%3 == 1 {
@@ -188,10 +188,19 @@ func (w *witness) failWrite() {
 	}
 }
 
-func newWitness(t *testing.T, mode FsyncMode, seeds ...uint64) *witness {
+// setups are the ways in which groups are written: by the mode, and past the page cache.
+var setups = []struct {
+	name   string
+	mode   FsyncMode
+	direct bool
+}{
+	{"on_commit", FsyncOnCommit, false}, {"direct", FsyncOnCommit, true}, {"periodic", FsyncPeriodic, false}, {"none", FsyncNone, false},
+}
+
+func newWitness(t *testing.T, mode FsyncMode, direct bool, seeds ...uint64) *witness {
 	fs := crashfs.New()
 	return &witness{
-		t: t, fs: fs, o: testOptions(nil, withMode(mode), withSegment(8<<10), withGroup(4)),
+		t: t, fs: fs, o: testOptions(nil, withMode(mode), withDirect(direct), withSegment(24<<10), withGroup(4)),
 		bounds: map[uint64]bool{0: true}, seeds: seeds,
 	}
 }
@@ -199,14 +208,14 @@ func newWitness(t *testing.T, mode FsyncMode, seeds ...uint64) *witness {
 // Power is cut at every operation of the script. Under on_commit no acknowledged record is lost;
 // in the other modes none that was synced; and in every mode the log is a gap-free prefix.
 func TestAcknowledgedRecordsSurviveAPowerCutAnywhere(t *testing.T) { // LOG-3, LOG-21, LOG-23, HZ-1, HZ-3, HZ-7
-	for mode := FsyncOnCommit; mode <= FsyncNone; mode++ {
-		t.Run(mode.String(), func(t *testing.T) {
+	for _, s := range setups {
+		t.Run(s.name, func(t *testing.T) {
 			seeds := []uint64{crashfs.SeedLoseAll, 2, 3, crashfs.SeedKeepAll, 5}
 			every := 1
 			if invariants.Enabled { // race builds are slow
 				seeds, every = seeds[:3], 5
 			}
-			w := newWitness(t, mode, seeds...)
+			w := newWitness(t, s.mode, s.direct, seeds...)
 			w.fs.OnOp(func(n int, op, path string) {
 				if n%every == 0 {
 					w.crash(n, op, path)
@@ -223,8 +232,8 @@ func TestAcknowledgedRecordsSurviveAPowerCutAnywhere(t *testing.T) { // LOG-3, L
 
 // The machine dies again during recovery, at every operation of it.
 func TestPowerCutDuringRecovery(t *testing.T) { // LOG-4, HZ-7
-	for _, mode := range []FsyncMode{FsyncOnCommit, FsyncPeriodic} {
-		w := newWitness(t, mode, 9)
+	for _, s := range setups[:3] {
+		w := newWitness(t, s.mode, s.direct, 9)
 		w.nested = true
 		every := 5
 		if invariants.Enabled {
@@ -249,9 +258,10 @@ func TestAcknowledgedRecordsSurviveAKill(t *testing.T) { // LOG-2, HZ-1
 	if invariants.Enabled {
 		every = 7
 	}
-	for mode := FsyncOnCommit; mode <= FsyncNone; mode++ {
+	for _, s := range setups {
+		mode := s.name
 		for n, ended := 1, false; !ended; n += every {
-			w := newWitness(t, mode)
+			w := newWitness(t, s.mode, s.direct)
 			ended = w.runUntil(n)
 			w.fs.OnOp(nil)
 			o := w.o

@@ -11,8 +11,8 @@
 //
 // The owner steps a Log and never waits in it. Each of its calls does a bounded amount of work in
 // memory; what touches a file is an operation that the owner submits to its engine, or a Job that
-// it has run elsewhere: making and opening segments, sealing them, cutting after a failed write,
-// durable.mark. The duties of the owner, after every Append, OpDone and JobDone, in this order:
+// it has run elsewhere: making and opening segments, zeros ahead of the tail, sealing, cutting after a
+// failed write, durable.mark. The duties of the owner, after every Append, OpDone and JobDone, in this order:
 //
 //  1. act on the Outcome: acknowledge below Committed, then fail what is void;
 //  2. take jobs until there is none, and have them run;
@@ -29,6 +29,8 @@
 //	group.go     group: one gathered write             planwalk.go   which segments stay, where they end
 //	work.go      TakeJob, JobDone, roll                planapply.go  carrying a plan out
 //	jobs.go      Job: what runs on workers             scan.go       scanner: the walk over entries
+//	prewrite.go  zeros ahead of the tail               slab.go       aligned memory of a group
+//	tail.go      segments that are written             stats.go      counters
 //	fail.go      failed writes, poison, void           open.go       Open, Close
 //	segment.go   segment and view                      entry.go header.go index.go mark.go  formats
 //	files.go     open files, counted                   memindex.go   index of the segment in writing

@@ -38,19 +38,19 @@ func (l *Log) writeFailed(g *group, err error) {
 // job's end finds that nobody waits for it.
 func (l *Log) abandon(t *tail) {
 	if t.opened {
-		l.keepSpare(t.file, t.seg.id)
+		l.keepSpare(t.spare())
 		t.mem.free()
 	}
 }
 
 // keepSpare keeps a file without entries for the next segment. Its header, if it has one, is
 // written anew then, with a nonce of its own.
-func (l *Log) keepSpare(f ring.File, id uint64) {
+func (l *Log) keepSpare(s *spare) {
 	if l.spare != nil {
-		f.Close() // recovery removes it: it holds no entry
+		s.close() // recovery removes it: it holds no entry
 		return
 	}
-	l.spare = &spare{file: f, id: id}
+	l.spare = s
 }
 
 // cutDone ends the way back: the file ends at the last good byte and that is durable.
@@ -62,7 +62,8 @@ func (l *Log) cutDone(j *Job) Outcome {
 	if t.shown {
 		l.sealed(t, j)
 	} else {
-		l.keepSpare(t.file, t.seg.id)
+		t.ready = blockBytes
+		l.keepSpare(t.spare())
 		t.mem.free()
 	}
 	return l.voidAll(err)
@@ -109,8 +110,11 @@ func (l *Log) voidAll(err error) Outcome {
 	l.groups[1].reset()
 	l.next = l.written
 	l.producers.Truncate(l.written)
-	if f := l.fail; f != nil && l.poison != nil && f.tail != nil && !f.tail.shown {
-		f.tail.file.Close() // nothing in it counts, and nobody else knows it
+	if f := l.fail; f != nil && l.poison != nil && f.tail != nil {
+		if !f.tail.shown {
+			f.tail.file.Close() // nothing in it counts, and nobody else knows it
+		}
+		f.tail.closeDirect()
 	}
 	l.fail = nil
 	return out

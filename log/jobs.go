@@ -1,8 +1,10 @@
 package log
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/ringcast/ringcast/ring"
 )
@@ -20,6 +22,8 @@ const (
 	jobCut
 	// jobMark rewrites durable.mark.
 	jobMark
+	// jobExtend writes zeros ahead of the tail.
+	jobExtend
 )
 
 // Job is slow file work. The owner takes it with TakeJob, Run is called on any goroutine but the
@@ -32,11 +36,19 @@ type Job struct {
 
 	id     uint64
 	file   ring.File // prepare: result; open: given or result
-	header segmentHeader
-	tail   *tail
-	size   int64
-	index  *memIndex
-	mark   Mark
+	direct ring.File // open: the same, where aligned; seal: to be closed
+	// aligned: a file for direct writes is wanted, too.
+	aligned bool
+	ready   int64 // prepare, open: what was written before
+	first   int64 // prepare: how much of that
+	header  segmentHeader
+	tail    *tail
+	size    int64
+	index   *memIndex
+	mark    Mark
+
+	from, to, zeroed int64       // extend; zeroed: the result
+	stop             atomic.Bool // extend: the owner needs the region, or the job's place
 
 	err error
 	// fatal: err is of a sync, which proves nothing when it is repeated.
@@ -56,13 +68,16 @@ func (j *Job) Run() {
 		j.seal()
 	case jobMark:
 		j.writeMark()
+	case jobExtend:
+		j.extend()
 	}
 }
 
 func (j *Job) path(name string) string { return filepath.Join(j.dir, name) }
 
 // prepare makes a blank segment file. File and name are durable before there is a header in it, so
-// that a header that cannot be read is never the trace of an unfinished creation.
+// that a header that cannot be read is never the trace of an unfinished creation. The zeros that
+// follow the block are for speed, and are left away where there is no room for them.
 func (j *Job) prepare() {
 	name := j.path(segmentName(j.id))
 	f, err := j.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o640)
@@ -70,8 +85,14 @@ func (j *Job) prepare() {
 		j.err = err
 		return
 	}
-	j.file = f
-	if j.err = writeFull(f, make([]byte, blockBytes), 0); j.err == nil {
+	j.file, j.ready = f, j.first
+	if j.err = writeZeros(f, j.first); j.err != nil && j.first > blockBytes {
+		j.ready = blockBytes
+		if j.err = f.Truncate(blockBytes); j.err == nil {
+			j.err = writeZeros(f, blockBytes)
+		}
+	}
+	if j.err == nil {
 		if j.err = f.Sync(); j.err == nil {
 			j.err = j.fs.SyncDir(j.dir)
 		}
@@ -93,9 +114,33 @@ func (j *Job) open() {
 		j.err = j.file.Sync()
 		j.fatal = j.err != nil
 	}
+	if j.err == nil && j.aligned && j.direct == nil {
+		j.direct, j.err = openForDirect(j.fs, j.path(segmentName(j.id)))
+	}
 	if j.err != nil {
 		j.discard()
 	}
+}
+
+// openForDirect opens a segment for data-synced writes; nil where the file system has none.
+func openForDirect(fs ring.FS, name string) (ring.File, error) {
+	f, err := fs.OpenDirect(name, true)
+	if errors.Is(err, ring.ErrUnsupported) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// writeZeros writes the first n bytes of a file.
+func writeZeros(f ring.File, n int64) error {
+	for at := int64(0); at < n; {
+		piece := zeroPiece[:min(int64(len(zeroPiece)), n-at)]
+		if err := writeFull(f, piece, at); err != nil {
+			return err
+		}
+		at += int64(len(piece))
+	}
+	return nil
 }
 
 // discard gives up a file without entries, for good: half a header must not come back after a power
@@ -103,6 +148,10 @@ func (j *Job) open() {
 func (j *Job) discard() {
 	j.file.Close()
 	j.file = nil
+	if j.direct != nil {
+		j.direct.Close()
+		j.direct = nil
+	}
 	if j.fs.Remove(j.path(segmentName(j.id))) != nil {
 		return
 	}
@@ -124,6 +173,10 @@ func (j *Job) seal() {
 	if err != nil {
 		j.err, j.fatal = err, true
 		return
+	}
+	if j.direct != nil {
+		j.direct.Close()
+		j.direct = nil
 	}
 	if j.size > blockBytes {
 		j.indexErr = writeIndexFile(j.fs, j.path(indexName(j.header.id)), j.header.base, j.index)

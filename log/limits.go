@@ -29,8 +29,8 @@ const (
 	indexSpacingDefault  = 4096
 	groupEntriesDefault  = 256
 	groupBytesMaxDefault = 4 << 20
-	// groupEntriesLimit keeps a group within one gathered write: 2 slices per entry and one more.
-	groupEntriesLimit = (ring.MaxVec - 1) / 2
+	// groupEntriesLimit keeps a group within one gathered write: 2 slices per entry and two more.
+	groupEntriesLimit = (ring.MaxVec - 2) / 2
 )
 
 // Bounds of reading.
@@ -47,6 +47,15 @@ const (
 const (
 	scanWindowBytes = 1 << 20  // full scan
 	walkWindowBytes = 16 << 10 // headers only
+)
+
+// Bounds of pre-writing: zeros that a new segment begins with, how much one job adds to them, and how
+// much of that it writes at once.
+const (
+	preWriteFirst   = 1 << 20
+	preWriteStepMin = 1 << 20
+	preWriteStepMax = 32 << 20
+	preWritePiece   = 512 << 10
 )
 
 // markLagBytes is how far durable.mark may fall behind a log that is never idle.

@@ -70,27 +70,6 @@ type Log struct {
 	stats     counters
 }
 
-// tail is a segment while it is appended to. The owner's.
-type tail struct {
-	seg     *segment
-	file    ring.File
-	mem     *memIndex
-	pos     int64 // staged end
-	written int64 // end of what is on the file
-	indexed int64 // position of the newest entry that is staged and indexed
-	opened  bool  // the header is durable, entries may follow
-	shown   bool  // in the view
-	commit  bool  // what flagCommit of its entries says
-	prev    *tail // the segment before, while that is not sealed
-	nextOff uint64
-}
-
-// spare is a file without entries, waiting to be the next segment.
-type spare struct {
-	file ring.File
-	id   uint64
-}
-
 // failure is a write that failed, or a segment that could not be opened.
 type failure struct {
 	err error

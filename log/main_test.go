@@ -38,6 +38,7 @@ func testOptions(fs ring.FS, change ...func(*Options)) Options {
 
 func withMode(m FsyncMode) func(*Options)  { return func(o *Options) { o.Mode = m } }
 func withSegment(n int64) func(*Options)   { return func(o *Options) { o.SegmentBytes = n } }
+func withDirect(on bool) func(*Options)    { return func(o *Options) { o.Direct = on } }
 func withGroup(entries int) func(*Options) { return func(o *Options) { o.GroupEntriesMax = entries } }
 
 func mustOpen(t testing.TB, o Options) *Log {

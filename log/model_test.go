@@ -177,7 +177,7 @@ func (m *model) work(t *rapid.T) {
 	case !m.ran:
 		if rapid.IntRange(0, 7).Draw(t, "fail") == 0 {
 			kind := rapid.SampledFrom([]ringtest.Kind{
-				ringtest.Write, ringtest.Write, ringtest.Open, ringtest.Truncate, ringtest.Sync, ringtest.SyncDir, ringtest.Remove,
+				ringtest.Write, ringtest.Write, ringtest.Open, ringtest.OpenDirect, ringtest.Truncate, ringtest.Sync, ringtest.SyncDir, ringtest.Remove,
 			}).Draw(t, "call")
 			errno := rapid.SampledFrom([]syscall.Errno{syscall.ENOSPC, syscall.EIO, syscall.EMFILE}).Draw(t, "errno")
 			m.broken = true
@@ -291,7 +291,9 @@ func TestLogIsASlice(t *testing.T) { // LOG-2, LOG-3, LOG-10, LOG-11, LOG-23, HZ
 		nonces := rand.New(rand.NewPCG(1, 2))
 		m := &model{t: t, o: testOptions(nil,
 			withMode(FsyncMode(rapid.IntRange(0, 2).Draw(t, "mode"))),
-			withSegment(rapid.SampledFrom([]int64{8 << 10, 16 << 10}).Draw(t, "segment")), withGroup(5))}
+			withSegment(rapid.SampledFrom([]int64{8 << 10, 16 << 10, 160 << 10}).Draw(t, "segment")), withGroup(5),
+			withDirect(rapid.Bool().Draw(t, "direct")))}
+		m.o.NoPreWrite = rapid.IntRange(0, 3).Draw(t, "pre-write") == 0
 		m.o.nonce = func() uint64 { return nonces.Uint64() | 1 }
 		m.open(crashfs.New())
 		t.Repeat(map[string]func(*rapid.T){

@@ -83,7 +83,7 @@ func (l *Log) adopt(v *view, s *SegmentPlan, x *memIndex) error {
 		return fmt.Errorf("log: open: %w", err)
 	}
 	if s.Entries == 0 {
-		l.keepSpare(f, s.ID)
+		l.keepSpare(&spare{file: f, id: s.ID, ready: blockBytes})
 		return nil
 	}
 	if x == nil {
@@ -95,7 +95,10 @@ func (l *Log) adopt(v *view, s *SegmentPlan, x *memIndex) error {
 	if !s.Sealed {
 		l.cur = &tail{
 			seg: seg, file: f, mem: x, pos: s.Bytes, written: s.Bytes, indexed: x.last,
-			opened: true, shown: true, commit: s.OnCommit, nextOff: s.Next,
+			opened: true, shown: true, commit: s.OnCommit, nextOff: s.Next, ready: alignUp(s.Bytes), adopted: s.Bytes,
+		}
+		if l.o.Direct && l.commit {
+			return l.alignRecovered(l.cur)
 		}
 	}
 	return nil
@@ -113,12 +116,16 @@ func newSegment(s *SegmentPlan) *segment {
 func (l *Log) letGo() {
 	l.files.close(l.view.Load())
 	for _, t := range append(l.retired, l.cur) {
-		if t != nil && t.opened && !t.shown {
+		if t == nil {
+			continue
+		}
+		if t.opened && !t.shown {
 			t.file.Close()
 		}
+		t.closeDirect()
 	}
 	if l.spare != nil {
-		l.spare.file.Close()
+		l.spare.close()
 		l.spare = nil
 	}
 	if l.markFile != nil {
@@ -183,6 +190,7 @@ func (l *Log) finish() error {
 		l.job = Job{fs: l.o.FS, dir: l.dir}
 		l.endJob(jobSeal, t, t.written)
 		l.job.Run()
+		t.direct = l.job.direct
 		if l.job.err != nil {
 			return l.poisoned(l.job.err).Err
 		}

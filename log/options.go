@@ -63,6 +63,12 @@ type Options struct {
 	// is a group of its own.
 	GroupEntriesMax int
 	GroupBytesMax   int64
+	// Direct: the engine is for ring.OpWriteDirect. Groups under on_commit are then copied, once, into
+	// aligned memory, and each is one data-synced write past the page cache. Where the file system
+	// refuses that, the same bytes are written and synced.
+	Direct bool
+	// NoPreWrite turns pre-writing off: files grow as they are appended to.
+	NoPreWrite bool
 	// Pool gives Read its pages.
 	Pool *wire.Pool
 	// NowMicros is the wall clock for segment headers. Default time.Now.

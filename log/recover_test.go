@@ -21,7 +21,7 @@ type image struct {
 }
 
 // makeImage writes five entries, grouped as given, and leaves them as a killed process would:
-// nothing is closed. The mark is taken away.
+// nothing is closed, except that the zeros behind the last entry are left away. So is the mark.
 func makeImage(t testing.TB, mode FsyncMode, groups ...int) image {
 	t.Helper()
 	fs := crashfs.New()
@@ -45,6 +45,12 @@ func makeImage(t testing.TB, mode FsyncMode, groups ...int) image {
 	}
 	img.files = snapshotDir(t, fs, testDir)
 	delete(img.files, markName)
+	seg := img.segment()
+	if end := img.ends[len(img.ends)-1]; !allZero(seg[end:]) || len(seg)%blockBytes != 0 {
+		t.Fatalf("a segment of %d bytes does not end with zeros behind byte %d", len(seg), end)
+	} else {
+		img.files[segmentName(0)] = seg[:end:end]
+	}
 	return img
 }
 

@@ -16,6 +16,9 @@ type Stats struct {
 	OpenErrors               uint64 // segments that could not be made or opened
 	IndexErrors              uint64 // indexes that could not be written and stay in memory
 	MarkErrors               uint64
+	PreWritten               uint64 // bytes of zeros written ahead
+	Outran                   uint64 // segments that were filled faster than zeros could be written ahead
+	ExtendErrors             uint64 // times zeros could not be written ahead
 	Poisoned                 bool
 }
 
@@ -23,6 +26,7 @@ type Stats struct {
 type counters struct {
 	groups, syncs, entries, records, bytes, rolls     atomic.Uint64
 	failedWrites, openErrors, indexErrors, markErrors atomic.Uint64
+	preWritten, outran, extendErrors                  atomic.Uint64
 	durable                                           atomic.Uint64
 }
 
@@ -41,6 +45,7 @@ func (l *Log) Stats() Stats {
 		Groups: c.groups.Load(), Syncs: c.syncs.Load(), Entries: c.entries.Load(), Records: c.records.Load(),
 		Bytes: c.bytes.Load(), Rolls: c.rolls.Load(), FailedWrites: c.failedWrites.Load(),
 		OpenErrors: c.openErrors.Load(), IndexErrors: c.indexErrors.Load(), MarkErrors: c.markErrors.Load(),
+		PreWritten: c.preWritten.Load(), Outran: c.outran.Load(), ExtendErrors: c.extendErrors.Load(),
 		Poisoned: l.failed.Load() != nil,
 	}
 }

@@ -11,10 +11,16 @@ import (
 // first: the cut after a failure holds everything, an unopened segment the writes, the seal of a
 // retired one the durable bound.
 func (l *Log) TakeJob() *Job {
-	if l.jobOut || l.poison != nil || l.closed {
+	if l.poison != nil || l.closed {
 		return nil
 	}
 	j := &l.job
+	if l.jobOut {
+		if j.kind == jobExtend && (l.fail != nil || l.openDue() || l.sealDue()) {
+			j.stop.Store(true) // it is in the way
+		}
+		return nil
+	}
 	*j = Job{fs: l.o.FS, dir: l.dir}
 	switch {
 	case l.fail != nil && l.fail.tail != nil:
@@ -27,10 +33,12 @@ func (l *Log) TakeJob() *Job {
 	case l.sealDue():
 		l.endJob(jobSeal, l.retired[0], l.retired[0].written)
 	case l.prepareDue():
-		j.kind, j.id = jobPrepare, l.nextID
+		j.kind, j.id, j.first = jobPrepare, l.nextID, l.preWritten()
 		l.nextID++
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
+	case l.extendDue():
+		l.extendJob()
 	default:
 		return nil
 	}
@@ -50,9 +58,9 @@ func (l *Log) openDue() bool {
 
 func (l *Log) openJob() {
 	j, t := &l.job, l.cur
-	j.kind, j.tail = jobOpen, t
+	j.kind, j.tail, j.aligned, j.first = jobOpen, t, t.aligned, l.preWritten()
 	if s := l.spare; s != nil {
-		j.id, j.file = s.id, s.file
+		j.id, j.file, j.direct, j.ready = s.id, s.file, s.direct, s.ready
 		l.spare = nil
 	} else {
 		j.id = l.nextID
@@ -68,7 +76,7 @@ func (l *Log) openJob() {
 // endJob makes the job that ends t at size.
 func (l *Log) endJob(kind jobKind, t *tail, size int64) {
 	j := &l.job
-	j.kind, j.tail, j.file, j.size, j.index = kind, t, t.file, size, t.mem
+	j.kind, j.tail, j.file, j.direct, j.size, j.index = kind, t, t.file, t.direct, size, t.mem
 	j.header = *t.seg.header()
 }
 
@@ -80,7 +88,7 @@ func (l *Log) sealDue() bool {
 // prepareDue: the segment is half full, and the next one is to be ready when it is.
 func (l *Log) prepareDue() bool {
 	t := l.cur
-	return !l.closing && l.spare == nil && t != nil && t.shown &&
+	return !l.closing && l.spare == nil && t != nil && t.shown && t.pos > t.adopted &&
 		t.written >= max(l.o.SegmentBytes/2, l.prepareAfter)
 }
 
@@ -100,6 +108,9 @@ func (l *Log) JobDone(j *Job) Outcome {
 		panic("log: JobDone with a job that is not out")
 	}
 	l.jobOut = false
+	if j.kind == jobSeal || j.kind == jobCut {
+		j.tail.direct = j.direct
+	}
 	if l.poison != nil {
 		l.dropJob(j)
 		return l.outcome()
@@ -115,6 +126,8 @@ func (l *Log) JobDone(j *Job) Outcome {
 		return l.prepareDone(j)
 	case jobMark:
 		l.markDone(j)
+	case jobExtend:
+		return l.extendDone(j)
 	}
 	return l.outcome()
 }
@@ -124,7 +137,7 @@ func (l *Log) dropJob(j *Job) {
 	switch j.kind {
 	case jobOpen, jobPrepare:
 		if j.file != nil {
-			j.file.Close()
+			j.spare().close()
 		}
 	case jobMark:
 		l.markDone(j)
@@ -137,10 +150,10 @@ func (l *Log) openDone(j *Job) Outcome {
 	}
 	t := j.tail
 	if l.cur != t {
-		l.keepSpare(j.file, j.id)
+		l.keepSpare(j.spare())
 		return l.outcome()
 	}
-	t.file, t.opened = j.file, true
+	t.file, t.direct, t.ready, t.opened = j.file, j.direct, j.ready, true
 	return l.outcome()
 }
 
@@ -176,7 +189,7 @@ func (l *Log) sealed(t *tail, j *Job) {
 func (l *Log) prepareDone(j *Job) Outcome {
 	switch {
 	case j.err == nil:
-		l.spare = &spare{file: j.file, id: j.id}
+		l.spare = j.spare()
 		l.prepareAfter = 0
 	case j.fatal || errors.Is(j.err, ring.ErrReadOnly):
 		return l.poisoned(j.err)
@@ -209,9 +222,13 @@ func (l *Log) roll() *tail {
 		seg:    &segment{base: l.next, nonce: l.o.nonce()},
 		mem:    newMemIndex(l.o.SegmentBytes, l.o.IndexSpacing, l.chunks),
 		pos:    blockBytes,
+		ready:  blockBytes,
 		commit: l.commit,
 		prev:   prev, nextOff: l.next,
 		written: blockBytes,
+	}
+	if l.o.Direct && l.commit {
+		l.cur.align()
 	}
 	l.prepareAfter = 0
 	l.stats.rolls.Add(1)

@@ -33,6 +33,10 @@ func (osFS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 
 func (osFS) OpenDirect(name string, sync bool) (File, error) {
 	f, err := openDirect(name, sync)
+	if errors.Is(err, syscall.EINVAL) {
+		// The answer of a file system without direct writes.
+		return nil, &Error{Op: "open direct", Path: name, Class: ErrUnsupported, Err: syscall.EINVAL}
+	}
 	if err != nil {
 		return nil, Classify("open direct", name, err)
 	}

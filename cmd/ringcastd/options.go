@@ -32,6 +32,7 @@ func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
 		DataDir: l.DataDir.V, Engine: l.StorageEngine.V,
 		CoreShards: int(l.CoreShards.V), CorePin: l.CorePin.V,
 		AutoCreate: l.AutoCreate.V, FsyncMode: mode, FsyncInterval: ms(l.FsyncInterval), SegmentBytes: l.SegmentBytes.V,
+		NoPreallocate:        !l.Preallocate.V,
 		PublishInflightBytes: l.Inflight.V, PublishConnInflightBytes: l.ConnInflight.V,
 		PublishQueueDepth: int(l.QueueDepth.V), PublishQueueFactor: int(l.QueueFactor.V),
 		PublishQueueWait: ms(l.QueueWait), IngressWait: l.IngressWait.V,
