@@ -34,8 +34,6 @@ type slabs struct {
 	used int // of the last one
 }
 
-func (s *slabs) empty() bool { return len(s.list) == 0 }
-
 // room returns at least one free byte at the end.
 func (s *slabs) room() []byte {
 	if n := len(s.list); n > 0 && s.used < len(s.list[n-1].b) {
