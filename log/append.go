@@ -160,6 +160,7 @@ func (l *Log) commitGroup(g *group) {
 		t.mem.add(e)
 	}
 	t.written, t.nextOff = g.end(), g.next()
+	t.groups++
 	t.seg.end.Store(t.written)
 	t.seg.lastMicros.Store(g.last)
 	if !t.shown {

@@ -49,13 +49,14 @@ const (
 	walkWindowBytes = 16 << 10 // headers only
 )
 
-// Bounds of pre-writing: zeros that a new segment begins with, how much one job adds to them, and how
-// much of that it writes at once.
+// Bounds of pre-writing: zeros that a new segment begins with, how much one job adds to them, how
+// much of that it writes at once, and the mean size of a write above which it is left alone.
 const (
-	preWriteFirst   = 1 << 20
-	preWriteStepMin = 1 << 20
-	preWriteStepMax = 32 << 20
-	preWritePiece   = 512 << 10
+	preWriteFirst    = 1 << 20
+	preWriteStepMin  = 1 << 20
+	preWriteStepMax  = 32 << 20
+	preWritePiece    = 512 << 10
+	preWriteGroupMax = 32 << 10
 )
 
 // markLagBytes is how far durable.mark may fall behind a log that is never idle.

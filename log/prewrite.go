@@ -18,8 +18,9 @@ import (
 //
 // The region that a job writes belongs to it until it is handed back: a group that would reach into
 // it waits, and stops the job at its next piece. A log that overtakes its job once writes faster
-// than there is any use in zeros, and the segment goes on without. Pre-writing never fails an
-// append: on a full disk the file is cut back to what it was.
+// than there is any use in zeros, and the segment goes on without; so does one whose groups are large
+// (measured: docs/decisions/pre-writing.md). Pre-writing never fails an append: on a full disk the
+// file is cut back to what it was.
 
 // preWritten is how many bytes of a new segment are zeros before it is put to use, the header's
 // block with them.
@@ -33,11 +34,16 @@ func (l *Log) preWritten() int64 {
 func alignDown(n int64) int64 { return n &^ (blockBytes - 1) }
 func alignUp(n int64) int64   { return (n + blockBytes - 1) &^ (blockBytes - 1) }
 
-// extendDue: less than half of what was written ahead is left.
+// extendDue: less than half of what was written ahead is left, and writes are small.
 func (l *Log) extendDue() bool {
 	t := l.cur
-	return t != nil && t.opened && !t.outran && t.pos > t.adopted && !l.closing && l.fail == nil && !l.o.NoPreWrite &&
-		t.ready < alignUp(l.o.SegmentBytes) && t.ready-t.pos <= min(t.ready/2, preWriteStepMax)
+	if t == nil || !t.opened || t.outran || t.groups == 0 || l.closing || l.fail != nil || l.o.NoPreWrite {
+		return false
+	}
+	if t.written-max(t.adopted, blockBytes) > t.groups*preWriteGroupMax {
+		return false
+	}
+	return t.ready < alignUp(l.o.SegmentBytes) && t.ready-t.pos <= min(t.ready/2, preWriteStepMax)
 }
 
 func (l *Log) extendJob() {

@@ -207,6 +207,20 @@ func TestPreWritingGivesWay(t *testing.T) { // LOG-17
 	}
 }
 
+// A log of large writes grows: the zeros would cost the disk as much as the writes.
+func TestLargeWritesAreNotWrittenAhead(t *testing.T) {
+	l := mustOpen(t, testOptions(crashfs.New(), withSegment(1<<20)))
+	for range 15 {
+		commitOne(t, l, 1, 60<<10)
+	}
+	if n := l.Stats().PreWritten; n != 0 {
+		t.Errorf("%d bytes of zeros in front of writes of 60 KiB", n)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A log at rest writes nothing ahead, nor does one that was only opened.
 func TestLogAtRestWritesNothingAhead(t *testing.T) { // LOG-18
 	fs := crashfs.New()

@@ -14,6 +14,7 @@ type tail struct {
 	aligned bool      // groups are put together in aligned memory, from the start of a block
 	block   []byte    // aligned: what the block that holds the staged end begins with
 	ready   int64     // up to here the file was written before: zeros, or what a recycled file held
+	groups  int64     // written since then
 	adopted int64     // what it held when the log was opened
 	outran  bool      // pre-writing was too slow for this segment, or failed
 	mem     *memIndex
