@@ -20,6 +20,8 @@ const (
 	jobCut
 	// jobMark rewrites durable.mark.
 	jobMark
+	// jobTrim deletes a segment that retention took out of the log.
+	jobTrim
 )
 
 // Job is slow file work. The owner takes it with TakeJob, Run is called on any goroutine but the
@@ -37,6 +39,7 @@ type Job struct {
 	size   int64
 	index  *memIndex
 	mark   Mark
+	unused bool // trim: nobody has the file open
 
 	err error
 	// fatal: err is of a sync, which proves nothing when it is repeated.
@@ -56,6 +59,8 @@ func (j *Job) Run() {
 		j.seal()
 	case jobMark:
 		j.writeMark()
+	case jobTrim:
+		j.trim()
 	}
 }
 

@@ -16,6 +16,10 @@ type Stats struct {
 	OpenErrors               uint64 // segments that could not be made or opened
 	IndexErrors              uint64 // indexes that could not be written and stay in memory
 	MarkErrors               uint64
+	Held                     int64  // bytes of the segments that can be read, header blocks included
+	Trimmed                  uint64 // segments deleted by retention
+	TrimmedBytes             uint64
+	TrimErrors               uint64 // deletions that failed and are tried again
 	Poisoned                 bool
 }
 
@@ -23,6 +27,7 @@ type Stats struct {
 type counters struct {
 	groups, syncs, entries, records, bytes, rolls     atomic.Uint64
 	failedWrites, openErrors, indexErrors, markErrors atomic.Uint64
+	trimmed, trimmedBytes, trimErrors                 atomic.Uint64
 	durable                                           atomic.Uint64
 }
 
@@ -36,11 +41,16 @@ func (c *counters) commit(g *group) {
 func (l *Log) Stats() Stats {
 	v := l.view.Load()
 	c := &l.stats
+	var held int64
+	for _, s := range v.segs {
+		held += s.end.Load()
+	}
 	return Stats{
 		Base: v.base, Durable: c.durable.Load(), Committed: l.committed.Load(), Segments: len(v.segs),
 		Groups: c.groups.Load(), Syncs: c.syncs.Load(), Entries: c.entries.Load(), Records: c.records.Load(),
 		Bytes: c.bytes.Load(), Rolls: c.rolls.Load(), FailedWrites: c.failedWrites.Load(),
 		OpenErrors: c.openErrors.Load(), IndexErrors: c.indexErrors.Load(), MarkErrors: c.markErrors.Load(),
+		Held: held, Trimmed: c.trimmed.Load(), TrimmedBytes: c.trimmedBytes.Load(), TrimErrors: c.trimErrors.Load(),
 		Poisoned: l.failed.Load() != nil,
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // TakeJob returns file work to be done, nil when there is none or a job is out. What waits most is
 // first: the cut after a failure holds everything, an unopened segment the writes, the seal of a
-// retired one the durable bound.
+// retired one the durable bound. Nobody waits for a segment that is deleted.
 func (l *Log) TakeJob() *Job {
 	if l.jobOut || l.poison != nil || l.closed {
 		return nil
@@ -31,6 +31,8 @@ func (l *Log) TakeJob() *Job {
 		l.nextID++
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
+	case l.trimDue():
+		l.trimJob()
 	default:
 		return nil
 	}
@@ -115,6 +117,8 @@ func (l *Log) JobDone(j *Job) Outcome {
 		return l.prepareDone(j)
 	case jobMark:
 		l.markDone(j)
+	case jobTrim:
+		return l.trimDone(j)
 	}
 	return l.outcome()
 }
