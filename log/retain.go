@@ -1,8 +1,11 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ringcast/ringcast/ring"
 )
 
 // Retention bounds what a log keeps (broker.md 4.7). Zero is no bound.
@@ -131,7 +134,7 @@ func (j *Job) Trimmed() (segments int, bytes int64, err error) {
 
 func (l *Log) trimDone(j *Job) Outcome {
 	switch {
-	case j.fatal:
+	case j.fatal || errors.Is(j.err, ring.ErrReadOnly):
 		return l.poisoned(fmt.Errorf("log: delete segment %d: %w", j.id, j.err))
 	case j.err != nil:
 		l.stats.trimErrors.Add(1)
