@@ -1,9 +1,11 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +16,7 @@ import (
 // reference; the last one closes it, so that a file can be sealed, unlinked or evicted under a
 // reader.
 type handle struct {
+	seg  *segment
 	file ring.File
 	mem  *memIndex  // while the segment is written, or when its index file could not be
 	disk *indexFile // otherwise; nil when the index file is missing or bad
@@ -29,6 +32,13 @@ func (h *handle) index() index {
 		return h.disk
 	}
 	return nil
+}
+
+// done ends a use that get began.
+func (h *handle) done() {
+	s := h.seg
+	h.release()
+	s.users.Add(-1) // last: who finds no user finds the file closed, too
 }
 
 func (h *handle) release() {
@@ -60,7 +70,7 @@ func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
 // pin makes file and index the handle of s until unpin: it is not closed to make room.
 func (f *files) pin(s *segment, file ring.File, x *memIndex) {
-	h := &handle{file: file, mem: x}
+	h := &handle{seg: s, file: file, mem: x}
 	h.refs.Store(1)
 	f.mu.Lock()
 	s.open = h
@@ -78,13 +88,22 @@ func (f *files) unpin(s *segment) {
 	}
 }
 
-// get returns the handle of s with a reference of the caller's.
+// errGone says that a segment left the log after the caller took a view with it.
+var errGone = errors.New("log: segment was deleted")
+
+// get returns the handle of s with a reference of the caller's, which ends with done. errGone says
+// that the segment was retired: the newest view does not have it any more.
 func (f *files) get(s *segment) (*handle, error) {
 	f.mu.Lock()
-	if f.closed {
+	switch {
+	case f.closed:
 		f.mu.Unlock()
 		return nil, ErrClosed
+	case s.gone:
+		f.mu.Unlock()
+		return nil, errGone
 	}
+	s.users.Add(1)
 	f.clock++
 	s.used = f.clock
 	if h := s.open; h != nil {
@@ -95,24 +114,56 @@ func (f *files) get(s *segment) (*handle, error) {
 	f.mu.Unlock()
 
 	h, err := f.openSealed(s)
-	if err != nil {
-		return nil, err
-	}
 	var evicted *handle
 	f.mu.Lock()
 	switch {
-	case f.closed || s.open != nil:
-		// Closed, or opened by somebody else meanwhile: this handle is the caller's alone.
+	case err != nil:
+		if s.gone {
+			err = errGone // its name went while we looked for it
+		}
+	case f.closed || s.gone || s.open != nil:
+		// Closed, retired, or opened by somebody else meanwhile: this handle is the caller's alone.
 	default:
 		h.refs.Add(1)
 		s.open = h
 		evicted = f.admit(s)
 	}
 	f.mu.Unlock()
+	if err != nil {
+		s.users.Add(-1)
+		return nil, err
+	}
 	if evicted != nil {
 		evicted.release()
 	}
 	return h, nil
+}
+
+// retire takes segments that the view does not have any more from the readers: get answers errGone
+// from now on, and the handles that are kept open for others are closed. Who has one reads on.
+func (f *files) retire(segs []*segment) {
+	var open []*handle
+	f.mu.Lock()
+	for _, s := range segs {
+		s.gone = true
+		if s.open != nil {
+			open = append(open, s.open)
+			s.open = nil
+		}
+	}
+	f.sealed = slices.DeleteFunc(f.sealed, func(s *segment) bool { return s.gone })
+	f.mu.Unlock()
+	for _, h := range open {
+		h.release()
+	}
+}
+
+// unused says that nobody has the file of a retired segment open, or is opening it. It stays true:
+// nobody can begin to.
+func (f *files) unused(s *segment) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return s.gone && s.users.Load() == 0
 }
 
 // admit adds s to the sealed segments that stay open and returns the handle that makes room, if
@@ -141,7 +192,7 @@ func (f *files) openSealed(s *segment) (*handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("log: read: %w", err)
 	}
-	h := &handle{file: file}
+	h := &handle{seg: s, file: file}
 	h.refs.Store(1)
 	// A hint: without it the segment is walked.
 	h.disk, _ = openIndexFile(f.fs, f.path(indexName(s.id)), s.base)

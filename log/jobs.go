@@ -24,6 +24,8 @@ const (
 	jobMark
 	// jobExtend writes zeros ahead of the tail.
 	jobExtend
+	// jobTrim deletes a segment that retention took out of the log.
+	jobTrim
 )
 
 // Job is slow file work. The owner takes it with TakeJob, Run is called on any goroutine but the
@@ -49,6 +51,7 @@ type Job struct {
 
 	from, to, zeroed int64       // extend; zeroed: the result
 	stop             atomic.Bool // extend: the owner needs the region, or the job's place
+	unused           bool        // trim: nobody has the file open
 
 	err error
 	// fatal: err is of a sync, which proves nothing when it is repeated.
@@ -70,6 +73,8 @@ func (j *Job) Run() {
 		j.writeMark()
 	case jobExtend:
 		j.extend()
+	case jobTrim:
+		j.trim()
 	}
 }
 

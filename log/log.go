@@ -10,8 +10,8 @@ import (
 
 // Log is the append-only log of one shard.
 //
-// One goroutine, the owner, steps it: Append, NextOp, OpDone, Tick, TakeJob, JobDone, Producers,
-// Close. Nothing here waits for a disk, except Open and Close. Base, Committed, Read,
+// One goroutine, the owner, steps it: Append, NextOp, OpDone, Tick, TakeJob, JobDone, SetRetention,
+// Retain, Producers, Close. Nothing here waits for a disk, except Open and Close. Base, Committed, Read,
 // OffsetForTime, Err and Stats are for any goroutine.
 //
 // Offsets and what is known of them, always in this order:
@@ -54,6 +54,10 @@ type Log struct {
 	job          Job
 	jobOut       bool
 	prepareAfter int64 // position at which preparing is tried again after it failed
+
+	retention Retention
+	trash     []*segment // out of the view, to be deleted, oldest first
+	trimHeld  bool       // deleting failed: not again before the next Retain
 
 	newest   Mark // end of what is written
 	mark     Mark // what is known to be durable

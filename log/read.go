@@ -2,6 +2,7 @@ package log
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 
 	"github.com/ringcast/ringcast/wire"
@@ -52,6 +53,9 @@ func (p *Page) Release() {
 func (l *Log) Read(from uint64, maxBytes int) (*Page, error) {
 	committed := l.committed.Load() // before the view, which covers it then
 	v := l.view.Load()
+	for v.base > committed { // the log has moved on by more than all it held
+		committed, v = l.committed.Load(), l.view.Load()
+	}
 	if from < v.base {
 		return nil, &TrimmedError{Requested: from, Oldest: v.base}
 	}
@@ -64,11 +68,14 @@ func (l *Log) Read(from uint64, maxBytes int) (*Page, error) {
 	h, err := l.files.get(s)
 	if err != nil {
 		page.Release()
+		if errors.Is(err, errGone) {
+			return nil, &TrimmedError{Requested: from, Oldest: l.Base()}
+		}
 		return nil, err
 	}
 	r := reader{log: l, seg: s, file: h.file, from: from, until: committed, limit: s.end.Load(), bytes: maxBytes, page: page}
 	err = r.read(h.index())
-	h.release()
+	h.done()
 	if err != nil && len(page.Entries) == 0 {
 		page.Release()
 		return nil, err

@@ -172,7 +172,7 @@ func TestReaderKeepsItsFile(t *testing.T) {
 	if n, err := readFull(h.file, b[:], blockBytes); err != nil || n != len(b) {
 		t.Errorf("the file was closed under its reader: %v", err)
 	}
-	h.release()
+	h.done()
 	if _, err := h.file.Size(); !errors.Is(err, ring.ErrClosed) {
 		t.Errorf("the last reference left the file open: %v", err)
 	}

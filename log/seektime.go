@@ -1,16 +1,30 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 )
 
-// OffsetForTime returns the first offset that was appended at or after micros; false when there is
-// none yet. Append times never fall, so segments are found by their times, then the place in one
-// by its index, then the entry by walking. Any goroutine.
+// OffsetForTime returns the first offset that was appended at or after micros, of those that are
+// kept; false when there is none yet. Append times never fall, so segments are found by their times,
+// then the place in one by its index, then the entry by walking. Any goroutine.
 func (l *Log) OffsetForTime(micros uint64) (uint64, bool, error) {
-	committed := l.committed.Load()
-	v := l.view.Load()
+	for {
+		committed := l.committed.Load() // before the view, which covers it then
+		v := l.view.Load()
+		if v.base > committed {
+			continue // the log has moved on by more than all it held
+		}
+		offset, ok, err := l.seekTime(v, micros, committed)
+		if !errors.Is(err, errGone) {
+			return offset, ok, err
+		}
+	}
+}
+
+// seekTime is OffsetForTime in one view.
+func (l *Log) seekTime(v *view, micros, committed uint64) (uint64, bool, error) {
 	i := sort.Search(len(v.segs), func(i int) bool { return v.segs[i].lastMicros.Load() >= micros })
 	if i == len(v.segs) {
 		return 0, false, nil
@@ -26,7 +40,7 @@ func (l *Log) OffsetForTime(micros uint64) (uint64, bool, error) {
 	if err != nil {
 		return 0, false, err
 	}
-	defer h.release()
+	defer h.done()
 	limit := s.end.Load()
 	sc := newScanner(h.file, limit, s.header(), false, make([]byte, walkWindowBytes))
 	if x := h.index(); x != nil {

@@ -16,9 +16,18 @@ type segment struct {
 	firstMicros atomic.Uint64 // append time of the first entry
 	lastMicros  atomic.Uint64 // and of the last one
 
+	// users is how many readers have a handle or are opening one. Raised under files.mu, while the
+	// segment is not gone.
+	users atomic.Int32
+
 	// Guarded by files.mu.
 	open *handle
 	used uint64 // when a reader last took the handle, by files.clock
+	gone bool   // retired: not in the view any more
+
+	// aheadSince is when the owner first saw that lastMicros lies in the future, 0 while it does
+	// not. The owner's.
+	aheadSince uint64
 }
 
 // header is what a scanner needs.
@@ -39,6 +48,11 @@ func (v *view) find(offset uint64) *segment {
 		return nil
 	}
 	return v.segs[i-1]
+}
+
+// without returns a view that begins n segments later.
+func (v *view) without(n int) *view {
+	return &view{base: v.segs[n].base, segs: v.segs[n:]}
 }
 
 // with returns a view that ends with s.

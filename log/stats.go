@@ -19,6 +19,10 @@ type Stats struct {
 	PreWritten               uint64 // bytes of zeros written ahead
 	Outran                   uint64 // segments that were filled faster than zeros could be written ahead
 	ExtendErrors             uint64 // times zeros could not be written ahead
+	Held                     int64  // bytes of the segments that can be read, header blocks included
+	Trimmed                  uint64 // segments deleted by retention
+	TrimmedBytes             uint64
+	TrimErrors               uint64 // deletions that failed and are tried again
 	Poisoned                 bool
 }
 
@@ -27,6 +31,7 @@ type counters struct {
 	groups, syncs, entries, records, bytes, rolls     atomic.Uint64
 	failedWrites, openErrors, indexErrors, markErrors atomic.Uint64
 	preWritten, outran, extendErrors                  atomic.Uint64
+	trimmed, trimmedBytes, trimErrors                 atomic.Uint64
 	durable                                           atomic.Uint64
 }
 
@@ -40,12 +45,17 @@ func (c *counters) commit(g *group) {
 func (l *Log) Stats() Stats {
 	v := l.view.Load()
 	c := &l.stats
+	var held int64
+	for _, s := range v.segs {
+		held += s.end.Load()
+	}
 	return Stats{
 		Base: v.base, Durable: c.durable.Load(), Committed: l.committed.Load(), Segments: len(v.segs),
 		Groups: c.groups.Load(), Syncs: c.syncs.Load(), Entries: c.entries.Load(), Records: c.records.Load(),
 		Bytes: c.bytes.Load(), Rolls: c.rolls.Load(), FailedWrites: c.failedWrites.Load(),
 		OpenErrors: c.openErrors.Load(), IndexErrors: c.indexErrors.Load(), MarkErrors: c.markErrors.Load(),
 		PreWritten: c.preWritten.Load(), Outran: c.outran.Load(), ExtendErrors: c.extendErrors.Load(),
+		Held: held, Trimmed: c.trimmed.Load(), TrimmedBytes: c.trimmedBytes.Load(), TrimErrors: c.trimErrors.Load(),
 		Poisoned: l.failed.Load() != nil,
 	}
 }

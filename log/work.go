@@ -9,7 +9,7 @@ import (
 
 // TakeJob returns file work to be done, nil when there is none or a job is out. What waits most is
 // first: the cut after a failure holds everything, an unopened segment the writes, the seal of a
-// retired one the durable bound.
+// retired one the durable bound. Nobody waits for a segment that is deleted.
 func (l *Log) TakeJob() *Job {
 	if l.poison != nil || l.closed {
 		return nil
@@ -39,6 +39,8 @@ func (l *Log) TakeJob() *Job {
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
 	case l.extendDue():
 		l.extendJob()
+	case l.trimDue():
+		l.trimJob()
 	default:
 		return nil
 	}
@@ -128,6 +130,8 @@ func (l *Log) JobDone(j *Job) Outcome {
 		l.markDone(j)
 	case jobExtend:
 		return l.extendDone(j)
+	case jobTrim:
+		return l.trimDone(j)
 	}
 	return l.outcome()
 }
