@@ -31,6 +31,7 @@
 //	jobs.go      Job: what runs on workers             scan.go       scanner: the walk over entries
 //	prewrite.go  zeros ahead of the tail               slab.go       aligned memory of a group
 //	tail.go      segments that are written             stats.go      counters
+//	retain.go    retention                             recycle.go    deleted segments become new ones
 //	fail.go      failed writes, poison, void           open.go       Open, Close
 //	segment.go   segment and view                      entry.go header.go index.go mark.go  formats
 //	files.go     open files, counted                   memindex.go   index of the segment in writing

@@ -59,7 +59,9 @@ func (h *entryHeader) groupPos() int64 { return int64(h.group) * unitBytes }
 // sectionPos is where the records section starts, counted from the entry.
 func (h *entryHeader) sectionPos() int64 { return entryHeaderBytes + int64(h.option) }
 
-// appendEntryHeader appends h with its checksum.
+// appendEntryHeader appends h with its checksum. The checksum of the body begins with those four bytes,
+// so that a body belongs to its header: without that, a torn write into a recycled file could put a
+// new header in front of an old body, and both would hold.
 func appendEntryHeader(dst []byte, h *entryHeader) []byte {
 	at := len(dst)
 	dst = binary.BigEndian.AppendUint32(dst, entryMagic)

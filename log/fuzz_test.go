@@ -133,11 +133,11 @@ func fixSums(b, nonce []byte) {
 			continue
 		}
 		copy(b[at+40:], nonce)
+		binary.BigEndian.PutUint32(b[at+60:], crc32.Checksum(b[at:at+60], castagnoli))
 		if size := int64(be32(b[at+8:])); size >= 68 && int64(at)+size <= int64(len(b)) {
 			end := at + int(size) - 4
-			binary.BigEndian.PutUint32(b[end:], crc32.Checksum(b[at+64:end], castagnoli))
+			binary.BigEndian.PutUint32(b[end:], crc32.Checksum(b[at+60:end], castagnoli))
 		}
-		binary.BigEndian.PutUint32(b[at+60:], crc32.Checksum(b[at:at+60], castagnoli))
 	}
 }
 
@@ -150,7 +150,7 @@ func verifyEntries(t *testing.T, seg []byte, committed uint64) int {
 			t.Fatalf("served an entry at byte %d whose header checksum fails", at)
 		}
 		size, count := int(be32(seg[at+8:])), be32(seg[at+12:])
-		if at+size > len(seg) || crc32.Checksum(seg[at+64:at+size-4], castagnoli) != be32(seg[at+size-4:]) {
+		if at+size > len(seg) || crc32.Checksum(seg[at+60:at+size-4], castagnoli) != be32(seg[at+size-4:]) {
 			t.Fatalf("served an entry at byte %d whose body checksum fails", at)
 		}
 		at += size

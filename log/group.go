@@ -74,7 +74,7 @@ func (g *group) add(e *Entry, h *entryHeader) {
 		g.scratch = append(g.scratch, byte(len(e.Publisher)))
 		g.scratch = append(g.scratch, e.Publisher...)
 	}
-	sum := crc32.Update(0, castagnoli, g.scratch[option:])
+	sum := crc32.Update(0, castagnoli, g.scratch[option-entrySumBytes:])
 	if g.tail.aligned {
 		g.slabs.write(g.scratch)
 		sum = g.slabs.writeSum(e.Section, sum)

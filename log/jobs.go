@@ -52,6 +52,8 @@ type Job struct {
 	from, to, zeroed int64       // extend; zeroed: the result
 	stop             atomic.Bool // extend: the owner needs the region, or the job's place
 	unused           bool        // trim: nobody has the file open
+	recycle          bool        // trim: keep the file for another segment
+	free             *freeFile   // trim: that file; prepare: one to be used
 
 	err error
 	// fatal: err is of a sync, which proves nothing when it is repeated.
@@ -84,6 +86,9 @@ func (j *Job) path(name string) string { return filepath.Join(j.dir, name) }
 // that a header that cannot be read is never the trace of an unfinished creation. The zeros that
 // follow the block are for speed, and are left away where there is no room for them.
 func (j *Job) prepare() {
+	if j.free != nil && j.reuse() {
+		return
+	}
 	name := j.path(segmentName(j.id))
 	f, err := j.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {

@@ -36,10 +36,11 @@ type Log struct {
 	producers *Producers
 	groups    [2]group
 	filling   *group
-	flight    *group  // nil, or the group that the engine has
-	cur       *tail   // where entries are staged; nil: the next append opens a segment
-	retired   []*tail // full segments that are not sealed yet, oldest first
-	spare     *spare  // a file that is ready to become the next segment
+	flight    *group    // nil, or the group that the engine has
+	cur       *tail     // where entries are staged; nil: the next append opens a segment
+	retired   []*tail   // full segments that are not sealed yet, oldest first
+	spare     *spare    // a file that is ready to become the next segment
+	free      *freeFile // a file of the past that can become the spare
 	nextID    uint64
 	fail      *failure // a failed write, on its way to be cut off
 	poison    error    // wraps ErrPoisoned

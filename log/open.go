@@ -128,6 +128,10 @@ func (l *Log) letGo() {
 		l.spare.close()
 		l.spare = nil
 	}
+	if l.free != nil {
+		l.free.file.Close()
+		l.free = nil
+	}
 	if l.markFile != nil {
 		l.markFile.Close()
 		l.markFile = nil
@@ -156,6 +160,7 @@ func (l *Log) Close() error {
 		err = l.poison
 	}
 	l.closed = true
+	l.dropFree()
 	if s := l.spare; s != nil {
 		// Nothing is lost when that fails: recovery removes it.
 		_ = applyRemove(l.o.FS, l.dir, l.files.path(segmentName(s.id)))

@@ -161,6 +161,11 @@ func (p *planner) list() error {
 			p.segs = append(p.segs, &foundSegment{id: id})
 			p.plan.nextID = max(p.plan.nextID, id+1)
 		}
+		if id, ok := parseName(name, freeExt); ok {
+			// A segment that was deleted and waited to be used again.
+			p.step(Step{Kind: StepRemove, File: name, Segment: id, Why: "a file of a deleted segment"})
+			p.plan.Report.Removed++
+		}
 		if id, ok := parseName(name, ".idx"); ok {
 			p.indexes[id] = true
 		}

@@ -244,7 +244,7 @@ func (r *reader) header(b []byte, h *entryHeader) string {
 // add verifies an entry's body and appends it to the page. at is where b lies in the page.
 func (r *reader) add(b []byte, at int, h *entryHeader) string {
 	sumPos := len(b) - entrySumBytes
-	if crc32.Checksum(b[entryHeaderBytes:sumPos], castagnoli) != binary.BigEndian.Uint32(b[sumPos:]) {
+	if crc32.Checksum(b[entryHeaderBytes-entrySumBytes:sumPos], castagnoli) != binary.BigEndian.Uint32(b[sumPos:]) {
 		return "entry whose body checksum fails"
 	}
 	pos := int(h.sectionPos())

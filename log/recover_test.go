@@ -54,6 +54,14 @@ func makeImage(t testing.TB, mode FsyncMode, groups ...int) image {
 	return img
 }
 
+// putHeader replaces the header of the entry at a position, and has the body belong to it.
+func putHeader(seg []byte, at int, h *entryHeader) {
+	copy(seg[at:], appendEntryHeader(nil, h))
+	if end := at + int(h.length) - entrySumBytes; end > at && end+entrySumBytes <= len(seg) {
+		binary.BigEndian.PutUint32(seg[end:], crc32.Checksum(seg[at+60:end], castagnoli))
+	}
+}
+
 func (m image) segment() []byte { return m.files[segmentName(0)] }
 
 // with returns the files with the segment replaced and, if markBytes is not 0, a mark.
@@ -248,7 +256,7 @@ func TestOldBytesOfARecycledFileAreTheEnd(t *testing.T) {
 		var h entryHeader
 		if decodeEntryHeader(old[at:], &h) {
 			h.nonce ^= 0xFF00
-			copy(old[at:], appendEntryHeader(nil, &h))
+			putHeader(old, at, &h)
 		}
 	}
 	for i := range 6 {
@@ -278,7 +286,7 @@ func TestOnlyALaterGroupProvesDamage(t *testing.T) { // design 5.1, end of data
 				t.Fatal("no header")
 			}
 			change(&h)
-			copy(seg[at:], appendEntryHeader(nil, &h))
+			putHeader(seg, at, &h)
 		}
 		return seg
 	}
@@ -315,7 +323,7 @@ func TestOnlyWhatContinuesTheLogIsRead(t *testing.T) { // design 5.1, end of dat
 		var h entryHeader
 		decodeEntryHeader(seg[at:], &h)
 		change(&h)
-		copy(seg[at:], appendEntryHeader(nil, &h))
+		putHeader(seg, at, &h)
 		return m.with(seg, 0)[segmentName(0)]
 	}
 	for name, change := range map[string]func(h *entryHeader){
@@ -350,7 +358,7 @@ func TestUnknownEntryIsRefused(t *testing.T) {
 		var h entryHeader
 		decodeEntryHeader(seg[at:], &h)
 		change(&h)
-		copy(seg[at:], appendEntryHeader(nil, &h))
+		putHeader(seg, at, &h)
 		m.check(t, FsyncOnCommit, name, m.with(seg, 0), verdict{entries: 4, pos: int64(at)})
 	}
 }

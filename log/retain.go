@@ -106,10 +106,15 @@ func (l *Log) trimJob() {
 	s := l.trash[0]
 	j := &l.job
 	j.kind, j.id, j.size, j.unused = jobTrim, s.id, s.end.Load(), l.files.unused(s)
+	j.recycle = j.unused && l.recycles(j.size)
 }
 
-// trim deletes a segment and its index. It may follow one that failed half way.
+// trim deletes a segment and its index, or keeps the file for the next segment. It may follow one
+// that failed half way.
 func (j *Job) trim() {
+	if j.recycle && j.retire() {
+		return
+	}
 	for _, name := range [...]string{segmentName(j.id), indexName(j.id)} {
 		if err := j.fs.Remove(j.path(name)); err != nil && !isNotExist(err) {
 			j.err = err
@@ -142,6 +147,10 @@ func (l *Log) trimDone(j *Job) Outcome {
 	default:
 		l.trash[0] = nil
 		l.trash = l.trash[1:]
+		if j.free != nil {
+			l.free = j.free
+			l.stats.recycled.Add(1)
+		}
 		l.stats.trimmed.Add(1)
 		l.stats.trimmedBytes.Add(uint64(j.size))
 	}

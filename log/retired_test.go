@@ -148,7 +148,7 @@ func TestSegmentsThatCannotBothBeRightAreRefused(t *testing.T) { // HZ-6
 			t.Fatal("no header")
 		}
 		h.base--
-		copy(seg[at:], appendEntryHeader(nil, &h))
+		putHeader(seg, at, &h)
 	}
 	overlap := maps.Clone(files)
 	overlap[segmentName(1)] = seg

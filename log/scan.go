@@ -133,7 +133,7 @@ func (s *scanner) bodyHolds(h *entryHeader) (bool, error) {
 	if err != nil || len(b) < 4 || binary.BigEndian.Uint32(b) != h.count {
 		return false, err
 	}
-	pos, end := s.pos+entryHeaderBytes, s.pos+int64(h.length)-entrySumBytes
+	pos, end := s.pos+entryHeaderBytes-entrySumBytes, s.pos+int64(h.length)-entrySumBytes
 	for pos < end {
 		if b, err = s.some(pos); err != nil || len(b) == 0 {
 			return false, err

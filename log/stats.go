@@ -22,6 +22,7 @@ type Stats struct {
 	Held                     int64  // bytes of the segments that can be read, header blocks included
 	Trimmed                  uint64 // segments deleted by retention
 	TrimmedBytes             uint64
+	Recycled                 uint64 // of the deleted ones, whose files were kept for new ones
 	TrimErrors               uint64 // deletions that failed and are tried again
 	Poisoned                 bool
 }
@@ -31,7 +32,7 @@ type counters struct {
 	groups, syncs, entries, records, bytes, rolls     atomic.Uint64
 	failedWrites, openErrors, indexErrors, markErrors atomic.Uint64
 	preWritten, outran, extendErrors                  atomic.Uint64
-	trimmed, trimmedBytes, trimErrors                 atomic.Uint64
+	trimmed, trimmedBytes, trimErrors, recycled       atomic.Uint64
 	durable                                           atomic.Uint64
 }
 
@@ -55,7 +56,7 @@ func (l *Log) Stats() Stats {
 		Bytes: c.bytes.Load(), Rolls: c.rolls.Load(), FailedWrites: c.failedWrites.Load(),
 		OpenErrors: c.openErrors.Load(), IndexErrors: c.indexErrors.Load(), MarkErrors: c.markErrors.Load(),
 		PreWritten: c.preWritten.Load(), Outran: c.outran.Load(), ExtendErrors: c.extendErrors.Load(),
-		Held: held, Trimmed: c.trimmed.Load(), TrimmedBytes: c.trimmedBytes.Load(), TrimErrors: c.trimErrors.Load(),
+		Held: held, Trimmed: c.trimmed.Load(), TrimmedBytes: c.trimmedBytes.Load(), TrimErrors: c.trimErrors.Load(), Recycled: c.recycled.Load(),
 		Poisoned: l.failed.Load() != nil,
 	}
 }

@@ -33,7 +33,8 @@ func (l *Log) TakeJob() *Job {
 	case l.sealDue():
 		l.endJob(jobSeal, l.retired[0], l.retired[0].written)
 	case l.prepareDue():
-		j.kind, j.id, j.first = jobPrepare, l.nextID, l.preWritten()
+		j.kind, j.id, j.first, j.free = jobPrepare, l.nextID, l.preWritten(), l.free
+		l.free = nil
 		l.nextID++
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
@@ -145,6 +146,10 @@ func (l *Log) dropJob(j *Job) {
 		}
 	case jobMark:
 		l.markDone(j)
+	case jobTrim:
+		if j.free != nil {
+			j.free.file.Close()
+		}
 	}
 }
 
