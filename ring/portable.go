@@ -120,12 +120,18 @@ func (e *portable) work() {
 
 // run carries out one operation and returns its outcome.
 func (e *portable) run(op *Op, w *vecWriter) error {
-	if op.Kind == OpWrite || op.Kind == OpWriteSync {
+	if err := op.refusal(); err != nil {
+		return err
+	}
+	if op.Kind != OpSync {
 		if err := e.write(op, w); err != nil {
 			return err
 		}
 	}
-	if op.Kind == OpSync || op.Kind == OpWriteSync {
+	if op.Kind == OpWriteDirect {
+		e.stats.syncs.Add(1) // it was its own
+	}
+	if op.Kind.syncs() {
 		// A failed sync is never tried again: the next one would succeed for nothing (HZ-2).
 		if err := op.File.Sync(); err != nil {
 			return Classify("sync", op.File.Name(), err)
@@ -156,6 +162,9 @@ func (e *portable) write(op *Op, w *vecWriter) error {
 		op.Written += n
 		if op.Written < total {
 			e.stats.shortWrites.Add(1)
+			if !op.mayGoOn() {
+				return errNoProgress("write", op.File)
+			}
 		}
 	}
 	return nil
@@ -176,13 +185,17 @@ func (e *portable) writeByMethod(op *Op) error {
 			b = b[n:]
 			if len(b) > 0 {
 				e.stats.shortWrites.Add(1)
+				if !op.mayGoOn() {
+					return errNoProgress("write", op.File)
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// errNoProgress is the error of a write that was asked for bytes and took none.
+// errNoProgress is the error of a write that was asked for bytes and took none, or of a direct one
+// that ended where none can go on.
 func errNoProgress(op string, f File) error {
 	return &Error{Op: op, Path: f.Name(), Class: ErrIO, Err: io.ErrShortWrite}
 }

@@ -9,7 +9,30 @@ import (
 // OpenURing opens an io_uring engine and lets it prove itself on a scratch file in o.Dir. When
 // the kernel refuses, the error is one for which Open falls back. The descriptors and the queues
 // are the engine's alone; it starts one reaper goroutine, locked to a thread.
+//
+// With o.Direct the file system of o.Dir must prove its direct writes, too. A disk without room
+// for that keeps no engine from starting that was asked for by name.
 func OpenURing(o URingOptions) (Engine, error) {
+	e, err := openProven(o)
+	if err != nil || !o.Direct {
+		return e, err
+	}
+	err = proveDirect(e, o.Dir)
+	if isNoRoom(err) {
+		if !o.MustProve {
+			return e, nil
+		}
+		err = refusedError{err}
+	}
+	if err != nil {
+		_ = e.Close() // has no error
+		return nil, err
+	}
+	return e, nil
+}
+
+// openProven opens an engine that has proven its buffered writes.
+func openProven(o URingOptions) (Engine, error) {
 	e, err := openURing(newSysKernel(), o)
 	if err != nil {
 		return nil, refuse(err)
@@ -47,7 +70,7 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 	}
 	depth = min(depth, len(r.sqes)/2, len(r.cqes)/2)
 	e := &uring{
-		k: k, r: r, depth: depth, workers: workers,
+		k: k, r: r, depth: depth, workers: workers, direct: o.Direct,
 		slots:   make([]slot, depth),
 		stats:   &counters{},
 		batch:   make([]*slot, 0, depth),
