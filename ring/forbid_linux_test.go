@@ -63,9 +63,10 @@ func TestInAWorldWithoutRing(t *testing.T) {
 	if how == "" {
 		t.Skip("runs in a process of its own, see TestForbiddenRingFallsBackWithAReason")
 	}
-	_, _, byName := ring.Open(ring.URing, ring.Options{Dir: t.TempDir()})
-	if byName == nil {
-		t.Fatal("opened by name")
+	for _, kind := range []string{ring.URing, ring.URingDirect} {
+		if _, _, err := ring.Open(kind, ring.Options{Dir: t.TempDir()}); err == nil {
+			t.Fatalf("%s opened by name", kind)
+		}
 	}
 	e, reason, err := ring.Open(ring.KindAuto, ring.Options{Dir: t.TempDir()})
 	switch how {

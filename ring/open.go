@@ -88,6 +88,9 @@ type URingOptions struct {
 // errUntrusted is the cause when a ring works but does not do what it should.
 var errUntrusted = errors.New("the ring did not pass its proof")
 
+// isNoRoom says that a disk is full or read-only: it proves nothing against an engine.
+func isNoRoom(err error) bool { return errors.Is(err, ErrNoSpace) || errors.Is(err, ErrReadOnly) }
+
 // errNoDirect is the cause when a file system does not take direct writes as we make them.
 var errNoDirect = errors.New("no direct writes of 4096 bytes here")
 
@@ -110,7 +113,7 @@ func refuse(err error) error {
 // refusal is the reason to log.
 func refusal(err error) string {
 	s := err.Error()
-	if v := uringDisabled(); v != "" {
+	if v := uringDisabled(); v != "" && !errors.Is(err, errNoDirect) && !isNoRoom(err) {
 		s += " (kernel.io_uring_disabled = " + v + ")"
 	}
 	return s
