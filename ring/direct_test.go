@@ -171,13 +171,13 @@ func TestShortDirectWritesGoOnOnlyWhereOneMayBegin(t *testing.T) {
 		want    error
 		written int64
 	}{
-		{"whole", []int{9 * block, 9 * block}, nil, 3 * block},
+		{"whole, in one call", []int{9 * block}, nil, 3 * block},
 		{"short by a block", []int{block, block, block}, nil, 3 * block},
-		{"short by a byte", []int{2*block - 1}, io.ErrShortWrite, 2*block - 1},
+		{"short by a byte", []int{3*block - 1}, io.ErrShortWrite, 3*block - 1},
 		{"short by a sector", []int{block + 512}, io.ErrShortWrite, block + 512},
 		{"nothing", []int{0}, io.ErrShortWrite, 0},
-		{"failed after a slice", []int{9 * block}, syscall.EIO, 2 * block},
-		{"failed with the last byte", []int{9 * block, -1}, syscall.EIO, 0},
+		{"failed after two blocks", []int{2 * block}, syscall.EIO, 2 * block},
+		{"failed with the last byte", []int{block, -1}, syscall.EIO, 0},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			eachEngine(t, 2, func(t *testing.T, e Engine) {

@@ -60,6 +60,7 @@ type entry struct {
 type fakeFile struct {
 	data, synced []byte
 	syncs        int
+	direct       bool // opened for direct writes: what one of them brings is synced
 }
 
 func (f *fakeFile) write(b []byte, off int64) {
@@ -67,6 +68,12 @@ func (f *fakeFile) write(b []byte, off int64) {
 		f.data = append(f.data, make([]byte, need-len(f.data))...)
 	}
 	copy(f.data[off:], b)
+	if f.direct {
+		if need := int(off) + len(b); need > len(f.synced) {
+			f.synced = append(f.synced, make([]byte, need-len(f.synced))...)
+		}
+		copy(f.synced[off:], b)
+	}
 }
 
 // holds reports whether an image has b at off.

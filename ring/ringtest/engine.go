@@ -1,6 +1,7 @@
 package ringtest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -193,7 +194,13 @@ func (e *Engine) broadcast() {
 // perform does what an operation asks with the methods of its file. A direct write is its own sync.
 func perform(op *ring.Op) (written int64, err error) {
 	if op.Kind != ring.OpSync {
-		for _, b := range op.Vec {
+		vec := op.Vec
+		if op.Kind == ring.OpWriteDirect && len(vec) > 1 {
+			all := ring.AlignedBytes(int(size(op))) // one write, for a power cut to tear
+			copy(all, bytes.Join(vec, nil))
+			vec = [][]byte{all}
+		}
+		for _, b := range vec {
 			for len(b) > 0 {
 				if op.Kind == ring.OpWriteDirect && !ring.IsAligned(b, op.Off+written) {
 					if written%ring.DirectAlign != 0 {
