@@ -113,7 +113,7 @@ func refuse(err error) error {
 // refusal is the reason to log.
 func refusal(err error) string {
 	s := err.Error()
-	if v := uringDisabled(); v != "" && !errors.Is(err, errNoDirect) && !isNoRoom(err) {
+	if v := uringDisabled(); v != "" && !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, errNoDirect) && !isNoRoom(err) {
 		s += " (kernel.io_uring_disabled = " + v + ")"
 	}
 	return s

@@ -1,9 +1,11 @@
 package ring
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"syscall"
+	"time"
 )
 
 // OpenURing opens an io_uring engine and lets it prove itself on a scratch file in o.Dir. When
@@ -53,8 +55,13 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 	errno := syscall.EINVAL
 	for _, flags := range []uint32{setupSubmitAll, 0} {
 		p = uringParams{flags: flags}
-		if r, errno = k.setup(entries, &p); errno != syscall.EINVAL {
+		if r, errno = setupWithin(k, entries, &p); errno != syscall.EINVAL {
 			break
+		}
+	}
+	if errno == syscall.ENOMEM {
+		if limit, counts := k.lockLimit(); counts {
+			return nil, refusedError{&Error{Op: "io_uring setup", Class: ErrIO, Err: fmt.Errorf("%w: %w = %d", errno, errLockLimit, limit)}}
 		}
 	}
 	if errno != 0 {
@@ -83,6 +90,32 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 	e.reaper.init(e)
 	go e.reaper.run()
 	return e, nil
+}
+
+// errLockLimit is the cause when a limit that a person has set leaves no memory for a ring: unlike a
+// machine without memory that is a refusal (HZ-24).
+var errLockLimit = errors.New("RLIMIT_MEMLOCK")
+
+const (
+	// The memory of a ring that was closed comes back a little later.
+	memoryPause    = 10 * time.Millisecond
+	memoryPauseMax = 500 * time.Millisecond
+)
+
+// setupWithin is setup, which where locked memory is limited waits for that of closed rings.
+func setupWithin(k kernel, entries uint32, p *uringParams) (r *rings, errno syscall.Errno) {
+	want := *p
+	for slept := time.Duration(0); ; slept += memoryPause {
+		*p = want
+		r, errno = k.setup(entries, p)
+		if errno != syscall.ENOMEM || slept >= memoryPauseMax {
+			return r, errno
+		}
+		if _, counts := k.lockLimit(); !counts {
+			return r, errno
+		}
+		k.pause(memoryPause)
+	}
 }
 
 // capable asks the ring itself what it can do; the version of the kernel says nothing (HZ-20).
