@@ -83,7 +83,12 @@ func TestKernelThreadsAreCapped(t *testing.T) {
 	done := make(inbox, files)
 	var ops []*Op
 	for i := range files {
-		ops = append(ops, &Op{Kind: OpWriteSync, File: create(t, filepath.Join(dir, fmt.Sprint(i))), Vec: [][]byte{make([]byte, 64<<10)}, Owner: done})
+		op := &Op{Kind: OpWriteSync, File: create(t, filepath.Join(dir, fmt.Sprint(i))), Vec: [][]byte{blocks(16, 'x')}, Owner: done}
+		if d, err := OS().OpenDirect(op.File.Name(), true); err == nil && i%2 == 0 {
+			defer d.Close()
+			op.Kind, op.File = OpWriteDirect, d
+		}
+		ops = append(ops, op)
 	}
 	most := 0
 	for range 5 {
