@@ -102,7 +102,7 @@ func (e refusedError) Unwrap() error { return e.error }
 // refuse marks an error of the ring when it means that the kernel does not let us use io_uring,
 // or not well enough.
 func refuse(err error) error {
-	for _, e := range []error{syscall.EPERM, syscall.ENOSYS, syscall.EINVAL, syscall.EOPNOTSUPP, errUntrusted, errNoDirect} {
+	for _, e := range []error{syscall.EPERM, syscall.ENOSYS, syscall.EINVAL, syscall.EOPNOTSUPP, errUntrusted} {
 		if errors.Is(err, e) {
 			return refusedError{err}
 		}
