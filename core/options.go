@@ -19,7 +19,8 @@ type Options struct {
 	DataDir string
 	// FS is the file layer under DataDir. Default ring.OS().
 	FS ring.FS
-	// Engine is the append engine: "auto" (default), "portable" or "uring".
+	// Engine is the append engine: "auto" (default), "portable", "uring" or "uring-direct"; see
+	// package ring. A named one that cannot run refuses the start.
 	Engine string
 
 	// CoreShards is the number of executors. 0 (default) is one, neither locked nor pinned.

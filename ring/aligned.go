@@ -19,4 +19,14 @@ func IsAligned(b []byte, off int64) bool {
 	return off%DirectAlign == 0 && len(b)%DirectAlign == 0 && address(b)%DirectAlign == 0
 }
 
+// joinAligned is what vec holds, as one piece.
+func joinAligned(vec [][]byte) []byte {
+	all := AlignedBytes(int(vecLen(vec)))
+	rest := all
+	for _, b := range vec {
+		rest = rest[copy(rest, b):]
+	}
+	return all
+}
+
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

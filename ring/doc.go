@@ -7,7 +7,8 @@
 //	   v                                              v
 //	Engine --- portable: pwritev + fdatasync on      FS --- OS(): files of the system
 //	   |       capped worker goroutines               |     internal/crashfs: forgets
-//	   |  \--- uring: write linked to fsync,          |     ringtest: scripted
+//	   |  \--- uring: write linked to fsync; or       |     ringtest: scripted
+//	   |       uring-direct: one direct write;        |
 //	   |       one locked reaper thread               |
 //	   v                                              v
 //	Owner.OpDone(op)   to the executor's inbox       errors with one class each (errors.go)
@@ -27,6 +28,8 @@
 //
 //   - A linked sync counts only behind a write that was full. After a short one the rest is
 //     written, and a new sync follows (HZ-4).
+//   - A direct write is one entry without a sync: it counts when every byte is there, goes on only
+//     where the next one may begin, and fails as a write, never as a sync (HZ-4, HZ-21).
 //   - A link does not reach over two calls: a sync whose write was taken without it is made void
 //     before the kernel sees it (uring.mendLink).
 //   - A failed sync is never tried again (HZ-2). One that was canceled before it began is.
@@ -38,6 +41,12 @@
 //   - Nothing waits in Go's network poller, which is asked every 10 ms only when CPUs are busy.
 //   - Features are asked of the ring, never of the kernel's version, and the ring proves itself on
 //     a scratch file before it is trusted (HZ-20).
+//   - uring-direct also shows that the file system of the data directory takes direct writes, with
+//     one behind the end and one over it, read back through the page cache (HZ-20).
+//   - Room for a ring is also what RLIMIT_MEMLOCK leaves: where it leaves none the reason names it,
+//     after the memory of closed rings has had time to come back (HZ-24).
+//   - A thread that ends makes the kernel give up what it has submitted: the reaper leaves its own
+//     to Go, and a linked sync that was given up is begun again.
 //   - No submission polling, no polled I/O; the kernel's workers are capped (HZ-26).
 //
 // # Goroutines
@@ -51,7 +60,8 @@
 //
 // Every error has one class (ErrNoSpace, ErrIO ...) and keeps its errno; nobody above looks at
 // the errno. Open falls back from io_uring to the portable engine only when the kernel refuses it
-// (HZ-19), and says why; running out of memory or descriptors is an error. A ring that breaks
+// (HZ-19), and says why; running out of memory or descriptors is an error, which a
+// limit on locked memory is not. A ring that breaks
 // later ends operations with errors for good: there is no silent change of engine under a log.
 //
 // # What it refuses to do

@@ -1,5 +1,7 @@
 package ring
 
+import "syscall"
+
 // OpKind says what an Op asks of the disk.
 type OpKind uint8
 
@@ -13,9 +15,13 @@ const (
 	OpSync
 	// OpWriteDirect writes Vec at Off to a file of FS.OpenDirect with sync: such a write is its own
 	// sync, and it succeeds only when every byte is on the device. Off, and address and length of
-	// every slice, are multiples of DirectAlign.
+	// every slice, are multiples of DirectAlign; anything else ends with EINVAL, on every engine. Its
+	// only failure is one of writing: with an error Written is less than the size of Vec.
 	OpWriteDirect
 )
+
+// syncs says whether an operation of this kind ends with a sync of the file.
+func (k OpKind) syncs() bool { return k == OpWriteSync || k == OpSync }
 
 // Op is one operation on one file. The submitter owns it again when Owner.OpDone is called with
 // it, and may reuse it then; until then it must not touch the Op or the memory behind Vec.
@@ -38,6 +44,33 @@ type Op struct {
 	Tag uint64
 }
 
+// mayGoOn says whether a write that is not complete may be continued at Written: a direct one only
+// where the next may begin.
+func (op *Op) mayGoOn() bool { return op.Kind != OpWriteDirect || op.Written%DirectAlign == 0 }
+
+// refusal is why an operation must not be started, or nil: a direct write that is not aligned, or
+// whose file would take it without syncing it. Disks differ in what they let pass; engines do not.
+func (op *Op) refusal() error {
+	if op.Kind != OpWriteDirect {
+		return nil
+	}
+	if f, ok := op.File.(*osFile); ok && !f.writesSync {
+		return errNotDirect(op)
+	}
+	off := op.Off
+	for _, b := range op.Vec {
+		if len(b) > 0 && !IsAligned(b, off) {
+			return errNotDirect(op)
+		}
+		off += int64(len(b))
+	}
+	return nil
+}
+
+func errNotDirect(op *Op) error {
+	return &Error{Op: "write direct", Path: op.File.Name(), Class: ErrIO, Err: syscall.EINVAL}
+}
+
 // Owner receives ended operations.
 type Owner interface {
 	OpDone(op *Op)
@@ -51,11 +84,12 @@ const MaxVec = 1024
 //
 // The submitter caps what is in flight at Depth; a Submit beyond it blocks until room appears.
 type Engine interface {
-	// Name is Portable or URing.
+	// Name is Portable, URing or URingDirect.
 	Name() string
 	// Depth is the most operations in flight.
 	Depth() int
-	// Direct says whether the engine is for OpWriteDirect.
+	// Direct says whether the engine is for OpWriteDirect. Every engine carries it out; with the
+	// others it does not pay.
 	Direct() bool
 	// Submit starts ops, in one system call where the engine can. It does not wait for them.
 	// It never fails: an operation that cannot be started ends with Err set.

@@ -21,7 +21,9 @@ type fakeKernel struct {
 	setupErrno  syscall.Errno // answer to every set-up
 	probeErrno  syscall.Errno
 	limitErrno  syscall.Errno
-	noOp        int // operation that the probe denies; 0 = none, -1 = the operation 0
+	setupTimes  int    // setupErrno is the answer so often; 0 = always
+	locked      uint64 // bytes that may be locked; 0 = any
+	noOp        int    // operation that the probe denies; 0 = none, -1 = the operation 0
 	noFeature   uint32
 	cqEntries   int // default: twice the submissions
 
@@ -60,6 +62,7 @@ type entry struct {
 type fakeFile struct {
 	data, synced []byte
 	syncs        int
+	direct       bool // opened for direct writes: what one of them brings is synced
 }
 
 func (f *fakeFile) write(b []byte, off int64) {
@@ -67,6 +70,12 @@ func (f *fakeFile) write(b []byte, off int64) {
 		f.data = append(f.data, make([]byte, need-len(f.data))...)
 	}
 	copy(f.data[off:], b)
+	if f.direct {
+		if need := int(off) + len(b); need > len(f.synced) {
+			f.synced = append(f.synced, make([]byte, need-len(f.synced))...)
+		}
+		copy(f.synced[off:], b)
+	}
 }
 
 // holds reports whether an image has b at off.
@@ -126,7 +135,7 @@ func closeFake(t *testing.T, e *uring) {
 
 func (k *fakeKernel) setup(entries uint32, p *uringParams) (*rings, syscall.Errno) {
 	k.setups = append(k.setups, p.flags)
-	if k.setupErrno != 0 {
+	if k.setupErrno != 0 && (k.setupTimes == 0 || len(k.setups) <= k.setupTimes) {
 		return nil, k.setupErrno
 	}
 	if p.flags&k.refuseFlags != 0 {
@@ -159,6 +168,8 @@ func (k *fakeKernel) probe(p *uringProbe) syscall.Errno {
 	}
 	return 0
 }
+
+func (k *fakeKernel) lockLimit() (uint64, bool) { return k.locked, k.locked != 0 }
 
 func (k *fakeKernel) limitWorkers(_, _ uint32) syscall.Errno { return k.limitErrno }
 

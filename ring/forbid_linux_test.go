@@ -63,9 +63,10 @@ func TestInAWorldWithoutRing(t *testing.T) {
 	if how == "" {
 		t.Skip("runs in a process of its own, see TestForbiddenRingFallsBackWithAReason")
 	}
-	_, _, byName := ring.Open(ring.URing, ring.Options{Dir: t.TempDir()})
-	if byName == nil {
-		t.Fatal("opened by name")
+	for _, kind := range []string{ring.URing, ring.URingDirect} {
+		if _, _, err := ring.Open(kind, ring.Options{Dir: t.TempDir()}); err == nil {
+			t.Fatalf("%s opened by name", kind)
+		}
 	}
 	e, reason, err := ring.Open(ring.KindAuto, ring.Options{Dir: t.TempDir()})
 	switch how {
@@ -95,7 +96,7 @@ func TestInAWorldWithoutRing(t *testing.T) {
 func TestSuiteWithoutRing(t *testing.T) {
 	for _, how := range []string{"EPERM", "ENOSYS", "enter EPERM"} {
 		t.Run(how, func(t *testing.T) {
-			again(t, how, "-test.run=Operations|Gathered|Depth|Errors|Failure|Close|Short|Slow|Survives|Memory")
+			again(t, how, "-test.run=Operations|Direct|Gathered|Depth|Errors|Failure|Close|Short|Slow|Survives|Memory")
 		})
 	}
 }
@@ -112,10 +113,18 @@ func TestForbidMyself(t *testing.T) {
 		t.Skip(err)
 	}
 	f := open(t, ring.OS(), filepath.Join(t.TempDir(), "f"))
+	kind, file := ring.OpWriteSync, f
+	if d, err := ring.OS().OpenDirect(f.Name(), true); err == nil {
+		defer d.Close()
+		kind, file = ring.OpWriteDirect, d // a second half of them
+	}
 	done := make(inbox, 64)
 	var ops []*ring.Op
 	for i := range 32 {
-		ops = append(ops, &ring.Op{Kind: ring.OpWriteSync, File: f, Off: int64(i) << 12, Vec: [][]byte{make([]byte, 4096)}, Owner: done})
+		ops = append(ops, &ring.Op{Kind: ring.OpWriteSync, File: f, Off: int64(i) << 12, Vec: [][]byte{ring.AlignedBytes(4096)}, Owner: done})
+		if i%2 == 0 {
+			ops[i].Kind, ops[i].File = kind, file
+		}
 	}
 	e.Submit(ops)
 	if err := ringtest.ForbidIOURing(syscall.EPERM); err != nil {

@@ -11,6 +11,8 @@ import (
 type kernel interface {
 	// setup makes a ring of at least entries submissions and maps it.
 	setup(entries uint32, p *uringParams) (*rings, syscall.Errno)
+	// lockLimit is how many bytes this process may lock, and whether that counts for rings.
+	lockLimit() (bytes uint64, counts bool)
 	probe(p *uringProbe) syscall.Errno
 	limitWorkers(bounded, unbounded uint32) syscall.Errno
 	// submit hands n entries over and returns how many were taken.

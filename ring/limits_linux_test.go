@@ -83,7 +83,12 @@ func TestKernelThreadsAreCapped(t *testing.T) {
 	done := make(inbox, files)
 	var ops []*Op
 	for i := range files {
-		ops = append(ops, &Op{Kind: OpWriteSync, File: create(t, filepath.Join(dir, fmt.Sprint(i))), Vec: [][]byte{make([]byte, 64<<10)}, Owner: done})
+		op := &Op{Kind: OpWriteSync, File: create(t, filepath.Join(dir, fmt.Sprint(i))), Vec: [][]byte{blocks(16, 'x')}, Owner: done}
+		if d, err := OS().OpenDirect(op.File.Name(), true); err == nil && i%2 == 0 {
+			defer d.Close()
+			op.Kind, op.File = OpWriteDirect, d
+		}
+		ops = append(ops, op)
 	}
 	most := 0
 	for range 5 {
@@ -142,7 +147,7 @@ func kernelThreads(t *testing.T) (n int) {
 // HZ-22: a profiler at 1 kHz and a storm of the runtime's own preemption signals.
 func TestSignalsDoNotDisturbTheRing(t *testing.T) {
 	eachEngine(t, 8, func(t *testing.T, e Engine) {
-		runtime.SetCPUProfileRate(0)
+		runtime.SetCPUProfileRate(1000) // StartCPUProfile asks for 100 and keeps what is set
 		if err := pprof.StartCPUProfile(io.Discard); err != nil {
 			t.Skip(err)
 		}
@@ -167,12 +172,16 @@ func TestSignalsDoNotDisturbTheRing(t *testing.T) {
 		})
 		defer storm.Wait()
 		defer close(stop)
-		f := create(t, filepath.Join(t.TempDir(), "f"))
+		d, f := direct(t, t.TempDir())
+		b := blocks(1, 'x')
 		end := time.Now().Add(time.Second)
 		for n := int64(0); time.Now().Before(end); n++ {
-			op := &Op{Kind: OpWriteSync, File: f, Off: n * 100, Vec: [][]byte{make([]byte, 100)}}
-			if do(t, e, op); op.Err != nil || op.Written != 100 {
-				t.Fatalf("operation %d: %v", n, op.Err)
+			op := &Op{Kind: OpWriteSync, File: f, Off: n * DirectAlign, Vec: [][]byte{b[:100]}}
+			if n%2 == 0 {
+				op.Kind, op.File, op.Vec = OpWriteDirect, d, [][]byte{b}
+			}
+			if do(t, e, op); op.Err != nil || op.Written != vecLen(op.Vec) {
+				t.Fatalf("operation %d: %v, %d bytes", n, op.Err, op.Written)
 			}
 		}
 	})

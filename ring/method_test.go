@@ -18,14 +18,14 @@ import (
 // the layers above script must reach them whichever engine runs.
 func eachEngine(t *testing.T, fn func(t *testing.T, e ring.Engine)) {
 	t.Helper()
-	kinds := []string{ring.Portable, ring.URing}
+	kinds := []string{ring.Portable, ring.URing, ring.URingDirect}
 	if os.Getenv("RING_TEST_FORBID") != "" {
 		kinds = []string{ring.KindAuto}
 	}
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			e, _, err := ring.Open(kind, ring.Options{Depth: 16, Workers: 4, Dir: t.TempDir()})
-			if kind == ring.URing && (errors.Is(err, ring.ErrUnsupported) || errors.Is(err, ring.ErrPermission)) {
+			if kind != ring.Portable && (errors.Is(err, ring.ErrUnsupported) || errors.Is(err, ring.ErrPermission)) {
 				t.Skipf("io_uring is not available: %v", err)
 			}
 			if err != nil {

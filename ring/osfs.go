@@ -40,7 +40,9 @@ func (osFS) OpenDirect(name string, sync bool) (File, error) {
 	if err != nil {
 		return nil, Classify("open direct", name, err)
 	}
-	return newOSFile(f), nil
+	o := newOSFile(f)
+	o.writesSync = sync
+	return o, nil
 }
 
 // MkdirAll makes one level, syncs it into its parent, and only then makes the next. So after a
@@ -152,6 +154,8 @@ type osFile struct {
 	// fd is ^0 once the file is closed: the number may soon belong to another file, and an
 	// engine that goes by the methods is told. Written by Close, read by engines.
 	fd atomic.Uintptr
+	// writesSync: opened by OpenDirect with sync.
+	writesSync bool
 }
 
 func newOSFile(f *os.File) *osFile {

@@ -120,12 +120,18 @@ func (e *portable) work() {
 
 // run carries out one operation and returns its outcome.
 func (e *portable) run(op *Op, w *vecWriter) error {
-	if op.Kind == OpWrite || op.Kind == OpWriteSync {
+	if err := op.refusal(); err != nil {
+		return err
+	}
+	if op.Kind != OpSync {
 		if err := e.write(op, w); err != nil {
 			return err
 		}
 	}
-	if op.Kind == OpSync || op.Kind == OpWriteSync {
+	if op.Kind == OpWriteDirect {
+		e.stats.syncs.Add(1) // it was its own
+	}
+	if op.Kind.syncs() {
 		// A failed sync is never tried again: the next one would succeed for nothing (HZ-2).
 		if err := op.File.Sync(); err != nil {
 			return Classify("sync", op.File.Name(), err)
@@ -156,14 +162,22 @@ func (e *portable) write(op *Op, w *vecWriter) error {
 		op.Written += n
 		if op.Written < total {
 			e.stats.shortWrites.Add(1)
+			if !op.mayGoOn() {
+				return errNoProgress("write", op.File)
+			}
 		}
 	}
 	return nil
 }
 
-// writeByMethod is write for files without a descriptor.
+// writeByMethod is write for files without a descriptor, which are those of tests. A direct write
+// is one call there, too: what a power cut leaves of one write is not what it leaves of several.
 func (e *portable) writeByMethod(op *Op) error {
-	for _, b := range op.Vec {
+	vec := op.Vec
+	if op.Kind == OpWriteDirect && len(vec) > 1 {
+		vec = [][]byte{joinAligned(vec)}
+	}
+	for _, b := range vec {
 		for len(b) > 0 {
 			n, err := op.File.WriteAt(b, op.Off+op.Written)
 			op.Written += int64(n)
@@ -176,13 +190,17 @@ func (e *portable) writeByMethod(op *Op) error {
 			b = b[n:]
 			if len(b) > 0 {
 				e.stats.shortWrites.Add(1)
+				if !op.mayGoOn() {
+					return errNoProgress("write", op.File)
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// errNoProgress is the error of a write that was asked for bytes and took none.
+// errNoProgress is the error of a write that was asked for bytes and took none, or of a direct one
+// that ended where none can go on.
 func errNoProgress(op string, f File) error {
 	return &Error{Op: op, Path: f.Name(), Class: ErrIO, Err: io.ErrShortWrite}
 }

@@ -2,7 +2,6 @@ package ring
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 )
@@ -21,7 +20,7 @@ func prove(e Engine, dir string) error {
 	}
 	err = proveOn(e, f)
 	f.Close()
-	if !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrReadOnly) {
+	if !isNoRoom(err) {
 		return err
 	}
 	if f, err = memFile(); err != nil {
@@ -38,7 +37,7 @@ func proveOn(e Engine, f File) error {
 	op := &Op{Kind: OpWriteSync, File: f, Vec: parts, Off: 7, Owner: ownerFunc(func(*Op) { close(ended) })}
 	e.Submit([]*Op{op})
 	<-ended
-	if errors.Is(op.Err, ErrNoSpace) || errors.Is(op.Err, ErrReadOnly) {
+	if isNoRoom(op.Err) {
 		return op.Err
 	}
 	if op.Err != nil {
@@ -67,7 +66,7 @@ func scratch(dir string) (File, error) {
 		f.Close()
 	}
 	err = Classify("open", dir, err)
-	if errors.Is(err, ErrNoSpace) || errors.Is(err, ErrReadOnly) {
+	if isNoRoom(err) {
 		return memFile()
 	}
 	return nil, fmt.Errorf("io_uring proof: %w", err)

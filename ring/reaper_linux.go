@@ -44,7 +44,9 @@ func (p *reaper) init(e *uring) {
 
 func (p *reaper) run() {
 	defer close(p.e.ended)
-	runtime.LockOSThread() // never unlocked: the thread ends with us
+	runtime.LockOSThread()
+	// Unlocked at the end: a thread that ends takes with it what it has submitted to other rings.
+	defer runtime.UnlockOSThread()
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("role", "ring-reaper")))
 	for {
 		select {

@@ -1,15 +1,40 @@
 package ring
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"syscall"
+	"time"
 )
 
 // OpenURing opens an io_uring engine and lets it prove itself on a scratch file in o.Dir. When
 // the kernel refuses, the error is one for which Open falls back. The descriptors and the queues
 // are the engine's alone; it starts one reaper goroutine, locked to a thread.
+//
+// With o.Direct the file system of o.Dir must prove its direct writes, too. A disk without room
+// for that keeps no engine from starting that was asked for by name.
 func OpenURing(o URingOptions) (Engine, error) {
+	e, err := openProven(o)
+	if err != nil || !o.Direct {
+		return e, err
+	}
+	err = proveDirect(e, o.Dir)
+	if isNoRoom(err) {
+		if !o.MustProve {
+			return e, nil
+		}
+		err = refusedError{err}
+	}
+	if err != nil {
+		_ = e.Close() // has no error
+		return nil, err
+	}
+	return e, nil
+}
+
+// openProven opens an engine that has proven its buffered writes.
+func openProven(o URingOptions) (Engine, error) {
 	e, err := openURing(newSysKernel(), o)
 	if err != nil {
 		return nil, refuse(err)
@@ -30,8 +55,13 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 	errno := syscall.EINVAL
 	for _, flags := range []uint32{setupSubmitAll, 0} {
 		p = uringParams{flags: flags}
-		if r, errno = k.setup(entries, &p); errno != syscall.EINVAL {
+		if r, errno = setupWithin(k, entries, &p); errno != syscall.EINVAL {
 			break
+		}
+	}
+	if errno == syscall.ENOMEM {
+		if limit, counts := k.lockLimit(); counts {
+			return nil, refusedError{&Error{Op: "io_uring setup", Class: ErrIO, Err: fmt.Errorf("%w: %w = %d", errno, errLockLimit, limit)}}
 		}
 	}
 	if errno != 0 {
@@ -47,7 +77,7 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 	}
 	depth = min(depth, len(r.sqes)/2, len(r.cqes)/2)
 	e := &uring{
-		k: k, r: r, depth: depth, workers: workers,
+		k: k, r: r, depth: depth, workers: workers, direct: o.Direct,
 		slots:   make([]slot, depth),
 		stats:   &counters{},
 		batch:   make([]*slot, 0, depth),
@@ -60,6 +90,32 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 	e.reaper.init(e)
 	go e.reaper.run()
 	return e, nil
+}
+
+// errLockLimit is the cause when a limit that a person has set leaves no memory for a ring: unlike a
+// machine without memory that is a refusal (HZ-24).
+var errLockLimit = errors.New("RLIMIT_MEMLOCK")
+
+const (
+	// The memory of a ring that was closed comes back a little later.
+	memoryPause    = 10 * time.Millisecond
+	memoryPauseMax = 500 * time.Millisecond
+)
+
+// setupWithin is setup, which where locked memory is limited waits for that of closed rings.
+func setupWithin(k kernel, entries uint32, p *uringParams) (r *rings, errno syscall.Errno) {
+	want := *p
+	for slept := time.Duration(0); ; slept += memoryPause {
+		*p = want
+		r, errno = k.setup(entries, p)
+		if errno != syscall.ENOMEM || slept >= memoryPauseMax {
+			return r, errno
+		}
+		if _, counts := k.lockLimit(); !counts {
+			return r, errno
+		}
+		k.pause(memoryPause)
+	}
 }
 
 // capable asks the ring itself what it can do; the version of the kernel says nothing (HZ-20).

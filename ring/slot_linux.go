@@ -90,7 +90,7 @@ func (s *slot) drop() *Op {
 }
 
 // prepare makes the entries of the next attempt; n is 1 or 2. A sync is linked behind a write
-// only when that write brings the last byte.
+// only when that write brings the last byte; a direct write has none, it is its own.
 func (s *slot) prepare(attempt uint64, out *[2]sqe) (n int) {
 	op := s.op
 	base := attempt<<idShift | uint64(s.index)<<kindBits
@@ -99,7 +99,7 @@ func (s *slot) prepare(attempt uint64, out *[2]sqe) (n int) {
 		flags = sqeAsync
 	}
 	s.waiting, s.wres, s.sres, s.asked = 0, 0, 0, 0
-	writes := op.Kind == OpWrite || op.Kind == OpWriteSync && op.Written < s.total
+	writes := op.Kind == OpWrite || op.Kind == OpWriteDirect || op.Kind == OpWriteSync && op.Written < s.total
 	if writes {
 		s.describe()
 		out[0] = sqe{opcode: opWritev, flags: flags, fd: s.fd, off: uint64(op.Off + op.Written),
@@ -107,7 +107,7 @@ func (s *slot) prepare(attempt uint64, out *[2]sqe) (n int) {
 		s.waiting = 1 << kindWrite
 		n = 1
 	}
-	if op.Kind != OpWrite && op.Written+s.asked == s.total {
+	if op.Kind.syncs() && op.Written+s.asked == s.total {
 		kind := uint64(kindSync)
 		if writes {
 			kind = kindLinked
@@ -158,10 +158,12 @@ func (s *slot) completed(kind uint64, res int32) (ended, stray bool) {
 //   - a write counts for the bytes it says, never for what was asked;
 //   - a linked sync counts only behind a write that was full; behind any other its answer is void,
 //     the rest is written and a new sync comes after that (HZ-4);
+//   - a direct write is its own sync: it succeeds with its last byte, goes on only from where the
+//     next direct write may begin, and has no sync that could fail by itself;
 //   - a sync that the kernel gave up before it began is begun again, one that failed never (HZ-2).
 func (s *slot) settle(c *counters) (done bool, err error) {
 	op := s.op
-	if s.asked > 0 || op.Kind == OpWrite {
+	if s.asked > 0 || !op.Kind.syncs() {
 		switch {
 		case s.wres < 0:
 			return s.refused(c, "write", syscall.Errno(-s.wres))
@@ -174,9 +176,16 @@ func (s *slot) settle(c *counters) (done bool, err error) {
 		s.tries = 0
 		if op.Written < s.total {
 			c.shortWrites.Add(1)
+			if !op.mayGoOn() {
+				return true, s.error("write", io.ErrShortWrite)
+			}
 			return false, nil
 		}
-		if op.Kind == OpWrite {
+		switch op.Kind {
+		case OpWrite:
+			return true, nil
+		case OpWriteDirect:
+			c.syncs.Add(1)
 			return true, nil
 		}
 	}

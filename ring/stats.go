@@ -18,6 +18,9 @@ type counters struct {
 // end settles an operation's outcome and counts it.
 func (c *counters) end(op *Op, err error) {
 	op.Err = err
+	if err != nil && op.Kind == OpWriteDirect && op.Written == vecLen(op.Vec) {
+		op.Written = 0 // it has no sync that could have failed: that the bytes are there is not known
+	}
 	c.ops.Add(1)
 	if op.Written > 0 {
 		c.bytes.Add(uint64(op.Written))

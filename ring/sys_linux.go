@@ -5,6 +5,7 @@ package ring
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -135,6 +136,22 @@ func (k *sysKernel) setup(entries uint32, p *uringParams) (*rings, syscall.Errno
 		cqOverflow: word(cq, p.cqOff.overflow),
 		cqes:       unsafe.Slice((*cqe)(unsafe.Pointer(&cq[p.cqOff.cqes])), p.cqEntries),
 	}, 0
+}
+
+// lockLimit: rings count as locked memory unless the process may lock what it wants, by a right
+// that holds on the host: what a user namespace gives does not.
+func (k *sysKernel) lockLimit() (bytes uint64, counts bool) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {
+		return 0, false
+	}
+	var data [2]unix.CapUserData
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capget(&header, &data[0]); err != nil || data[0].Effective&(1<<unix.CAP_IPC_LOCK) == 0 {
+		return limit.Cur, true
+	}
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return limit.Cur, err == nil && !slices.Equal(strings.Fields(string(ids)), []string{"0", "0", "4294967295"})
 }
 
 func word(m []byte, off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&m[off])) }

@@ -24,6 +24,7 @@ type uring struct {
 	r       *rings
 	depth   int
 	workers int
+	direct  bool
 	slots   []slot
 	methods *portable // for files without a descriptor
 	stats   *counters
@@ -43,9 +44,15 @@ type uring struct {
 	reaper reaper
 }
 
-func (e *uring) Name() string { return URing }
+func (e *uring) Name() string {
+	if e.direct {
+		return URingDirect
+	}
+	return URing
+}
+
 func (e *uring) Depth() int   { return e.depth }
-func (e *uring) Direct() bool { return false }
+func (e *uring) Direct() bool { return e.direct }
 
 func (e *uring) Stats() Stats {
 	s := e.stats.read()
@@ -69,6 +76,11 @@ func (e *uring) Submit(ops []*Op) {
 		}
 		if fd == ^uintptr(0) {
 			e.methods.start(op)
+			continue
+		}
+		if err := op.refusal(); err != nil {
+			e.stats.end(op, err)
+			op.Owner.OpDone(op)
 			continue
 		}
 		s := e.free.tryPop()

@@ -126,7 +126,7 @@ func (c *collector) storage(e emitter, v *Services) {
 	if st.Engine == "" {
 		return
 	}
-	for _, name := range [...]string{"portable", "uring"} {
+	for _, name := range [...]string{"portable", "uring", "uring-direct"} {
 		e.gauge(storageEngine, boolValue(name == st.Engine), name)
 	}
 	e.gauge(engineFallback, boolValue(st.EngineReason != ""))

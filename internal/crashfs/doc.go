@@ -16,6 +16,10 @@
 // whole; the contents of a file and its name are independent. Removed files keep working for
 // those who have them open. Locks end with the power.
 //
+// A write to a file of OpenDirect with sync is on disk when it returns, it and the length that it
+// needs, and nothing else of the file; one that the cut hits is there by sectors, each new or what it
+// was. What is not aligned is refused as a disk would.
+//
 // FS is safe for concurrent use and starts no goroutine. It counts no space and keeps no
 // permissions; ringtest.FS around it scripts errors.
 package crashfs

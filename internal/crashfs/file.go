@@ -58,6 +58,9 @@ func (o *file) ReadAt(p []byte, off int64) (int, error) {
 	if err := o.usable(false); err != nil {
 		return 0, o.fs.fail("read", o.name, err)
 	}
+	if o.direct {
+		return 0, o.fs.fail("read", o.name, syscall.EBADF) // it was opened for writes
+	}
 	if off < 0 {
 		return 0, o.fs.fail("read", o.name, syscall.EINVAL)
 	}

@@ -1,11 +1,13 @@
 package ringtest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/ringcast/ringcast/ring"
 )
@@ -15,8 +17,9 @@ import (
 //
 // OpDone is called on the goroutine that ends the operation: the test's, or Submit's.
 type Engine struct {
-	depth int
-	sync  bool
+	depth  int
+	sync   bool
+	direct bool
 
 	mu      sync.Mutex // guards what follows
 	changed chan struct{}
@@ -37,9 +40,15 @@ func NewSyncEngine() *Engine {
 	return &Engine{depth: 1, sync: true, changed: make(chan struct{})}
 }
 
+// ForDirect makes the engine one for direct writes, and returns it. Call it before Submit.
+func (e *Engine) ForDirect() *Engine {
+	e.direct = true
+	return e
+}
+
 func (e *Engine) Name() string { return "ringtest" }
 func (e *Engine) Depth() int   { return e.depth }
-func (e *Engine) Direct() bool { return false }
+func (e *Engine) Direct() bool { return e.direct }
 
 func (e *Engine) Stats() ring.Stats {
 	e.mu.Lock()
@@ -102,7 +111,17 @@ func (e *Engine) WaitPending(ctx context.Context, n int) ([]*ring.Op, error) {
 // Run carries out a pending operation with its file's methods and ends it with what they say.
 func (e *Engine) Run(op *ring.Op) {
 	written, err := perform(op)
+	if err != nil && op.Kind == ring.OpWriteDirect && written == size(op) {
+		written = 0 // as the real engines say it: nothing is known
+	}
 	e.End(op, written, err)
+}
+
+func size(op *ring.Op) (n int64) {
+	for _, b := range op.Vec {
+		n += int64(len(b))
+	}
+	return n
 }
 
 // RunAll carries out everything pending, oldest first, and returns how many that were.
@@ -115,13 +134,18 @@ func (e *Engine) RunAll() int {
 }
 
 // End ends a pending operation without touching its file: written bytes, and an error (an errno
-// is classified) or nil. An operation that is not pending is a fault of the test.
+// is classified) or nil. An operation that is not pending is a fault of the test, and so is a direct
+// write with an error and every byte written.
 func (e *Engine) End(op *ring.Op, written int64, err error) {
 	e.mu.Lock()
 	i := slices.Index(e.pending, op)
-	if i < 0 {
+	switch {
+	case i < 0:
 		e.mu.Unlock()
 		panic("ringtest: operation ended that is not pending")
+	case err != nil && op.Kind == ring.OpWriteDirect && written == size(op):
+		e.mu.Unlock()
+		panic("ringtest: a direct write has no sync that could fail by itself")
 	}
 	e.pending = slices.Delete(e.pending, i, i+1)
 	op.Written, op.Err = written, ring.Classify("write", op.File.Name(), err)
@@ -167,11 +191,23 @@ func (e *Engine) broadcast() {
 	e.changed = make(chan struct{})
 }
 
-// perform does what an operation asks with the methods of its file.
+// perform does what an operation asks with the methods of its file. A direct write is its own sync.
 func perform(op *ring.Op) (written int64, err error) {
 	if op.Kind != ring.OpSync {
-		for _, b := range op.Vec {
+		vec := op.Vec
+		if op.Kind == ring.OpWriteDirect && len(vec) > 1 {
+			all := ring.AlignedBytes(int(size(op))) // one write, for a power cut to tear
+			copy(all, bytes.Join(vec, nil))
+			vec = [][]byte{all}
+		}
+		for _, b := range vec {
 			for len(b) > 0 {
+				if op.Kind == ring.OpWriteDirect && !ring.IsAligned(b, op.Off+written) {
+					if written%ring.DirectAlign != 0 {
+						return written, io.ErrShortWrite // it ended where none can go on
+					}
+					return written, syscall.EINVAL
+				}
 				n, err := op.File.WriteAt(b, op.Off+written)
 				written += int64(n)
 				if err != nil {
@@ -184,7 +220,7 @@ func perform(op *ring.Op) (written int64, err error) {
 			}
 		}
 	}
-	if op.Kind != ring.OpWrite {
+	if op.Kind == ring.OpSync || op.Kind == ring.OpWriteSync {
 		return written, op.File.Sync()
 	}
 	return written, nil

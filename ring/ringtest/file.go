@@ -6,9 +6,10 @@ import (
 
 // File is an open file of FS.
 type File struct {
-	fs    *FS
-	inner ring.File
-	name  string
+	fs     *FS
+	inner  ring.File
+	name   string
+	direct bool
 }
 
 func (f *File) Name() string { return f.name }
@@ -27,7 +28,7 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 // WriteAt may answer a short count without an error, which os.File never does: it stands for the
 // kernel's call, and engines must go on from there.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
-	c := Call{Kind: Write, Path: f.name, Off: off, N: int64(len(p))}
+	c := Call{Kind: Write, Path: f.name, Off: off, N: int64(len(p)), Direct: f.direct}
 	r := f.fs.enter(c)
 	if r == nil {
 		return f.inner.WriteAt(p, off)

@@ -44,6 +44,8 @@ type Call struct {
 	To   string // Rename only
 	Off  int64  // Read, Write, Allocate
 	N    int64  // bytes asked for; the new size of Truncate
+	// Direct: a Write through a file of OpenDirect.
+	Direct bool
 }
 
 // String prints the call with the last part of its path, for scripts in testdata.
@@ -53,7 +55,11 @@ func (c Call) String() string {
 	case Rename:
 		return s + " " + filepath.Base(c.To)
 	case Read, Write, Allocate:
-		return fmt.Sprintf("%s %d+%d", s, c.Off, c.N)
+		s = fmt.Sprintf("%s %d+%d", s, c.Off, c.N)
+		if c.Direct {
+			s += " direct"
+		}
+		return s
 	case Truncate:
 		return fmt.Sprintf("%s %d", s, c.N)
 	}
@@ -217,7 +223,7 @@ func (f *FS) Open(name string, flag int, perm fs.FileMode) (file ring.File, err 
 func (f *FS) OpenDirect(name string, sync bool) (file ring.File, err error) {
 	err = f.guard(Call{Kind: OpenDirect, Path: name}, func() error {
 		inner, err := f.inner.OpenDirect(name, sync)
-		file = &File{fs: f, inner: inner, name: name}
+		file = &File{fs: f, inner: inner, name: name, direct: true}
 		return err
 	})
 	if err != nil {

@@ -206,3 +206,55 @@ func TestSyncEngineEndsInsideSubmit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A direct write is one call and no sync; it ends as a write does when it fails.
+func TestEngineForDirectWrites(t *testing.T) {
+	if NewSyncEngine().Direct() {
+		t.Error("direct without being asked")
+	}
+	e := NewSyncEngine().ForDirect()
+	if !e.Direct() {
+		t.Error("not direct")
+	}
+	fs := NewFS(crashfs.New())
+	open(t, fs, "a")
+	d, err := fs.OpenDirect("a", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs.Forget()
+	const block = ring.DirectAlign
+	b := ring.AlignedBytes(2 * block)
+	done := make(tags, 8)
+	run := func(vec ...[]byte) *ring.Op {
+		op := &ring.Op{Kind: ring.OpWriteDirect, File: d, Vec: vec, Owner: done}
+		e.Submit([]*ring.Op{op})
+		<-done
+		return op
+	}
+	if op := run(b[:block], b[block:]); op.Err != nil || op.Written != 2*block {
+		t.Errorf("%v, %d bytes", op.Err, op.Written)
+	}
+	if got := fs.Trace(); got != "write a 0+8192 direct\n" {
+		t.Errorf("calls: %s", got)
+	}
+	if s := e.Stats(); s.Syncs != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	fs.Short(1, block)
+	if op := run(b); op.Err != nil || op.Written != 2*block {
+		t.Errorf("short by a block: %v, %d bytes", op.Err, op.Written)
+	}
+	fs.Clear()
+	fs.Add(Rule{Kind: Write, Short: 2 * block, Err: syscall.EIO})
+	if op := run(b); !errors.Is(op.Err, ring.ErrIO) || op.Written != 0 {
+		t.Errorf("failed with its last byte: %v, %d bytes", op.Err, op.Written)
+	}
+	if op := run(b[:512]); !errors.Is(op.Err, syscall.EINVAL) || op.Written != 0 {
+		t.Errorf("not aligned: %v, %d bytes", op.Err, op.Written)
+	}
+	fs.Fail(OpenDirect, 1, syscall.EOPNOTSUPP)
+	if _, err := fs.OpenDirect("a", true); !errors.Is(err, ring.ErrUnsupported) {
+		t.Errorf("refused: %v", err)
+	}
+}
