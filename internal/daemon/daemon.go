@@ -189,6 +189,9 @@ func (d *Daemon) Signal(sig os.Signal) error {
 	return nil
 }
 
+// Data is the data directory.
+func (d *Daemon) Data() string { return d.o.Data }
+
 // PID is the process's.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 

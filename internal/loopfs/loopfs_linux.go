@@ -21,6 +21,7 @@ type FS struct {
 	Dir string
 
 	base, holder, image string
+	release             func() // gives the loop device its bounds back; nil when they were not changed
 }
 
 // New makes a file system and mounts it until the test ends.
@@ -67,7 +68,37 @@ func New(t testing.TB, o Options) *FS {
 	if err := f.mount(); err != nil {
 		lacking(t, err.Error())
 	}
+	if o.HolderMiB > 0 {
+		if err := f.wholeRequests(); err != nil {
+			lacking(t, err.Error())
+		}
+	}
 	return f
+}
+
+// wholeRequests makes the loop device write one page at a time. A larger request that finds room for
+// its first pages only is a short write of the file below, and the loop driver of Linux 6.18 answers
+// that as a success: a device that lies, which is not what T3 is about.
+func (f *FS) wholeRequests() error {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return fmt.Errorf("loopfs: %w", err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == f.Dir {
+			name := filepath.Join("/sys/block", filepath.Base(fields[0]), "queue", "max_sectors_kb")
+			was, err := os.ReadFile(name)
+			if err == nil {
+				err = os.WriteFile(name, []byte("4"), 0)
+			}
+			if err != nil {
+				return fmt.Errorf("loopfs: bound the requests of a loop device: %w", err)
+			}
+			f.release = func() { _ = os.WriteFile(name, was, 0) } // the next user of the device
+			return nil
+		}
+	}
+	return fmt.Errorf("loopfs: %s is not mounted", f.Dir)
 }
 
 // tool finds a program, also where only root's PATH leads.
@@ -90,6 +121,13 @@ func (f *FS) mount() error {
 	return nil
 }
 
+func (f *FS) unbound() {
+	if f.release != nil {
+		f.release()
+		f.release = nil
+	}
+}
+
 // Cut stops the file system as a power cut does: what was not synced, contents, names and the
 // journal in memory, never reaches the image. From now on every access fails, until Remount.
 func (f *FS) Cut() {
@@ -102,6 +140,7 @@ func (f *FS) Cut() {
 // Remount mounts it anew, as after a boot. Nobody may have files open in it.
 func (f *FS) Remount() {
 	f.t.Helper()
+	f.unbound()
 	if err := unmount(f.Dir, 0); err != nil {
 		f.t.Fatalf("unmount: %v", err)
 	}
@@ -168,6 +207,7 @@ func (f *FS) Fill(leave int64) (empty func()) {
 
 // remove takes everything down.
 func (f *FS) remove() {
+	f.unbound()
 	for _, dir := range []string{f.Dir, f.holder} {
 		if err := unmount(dir, 0); err != nil {
 			f.t.Errorf("unmount %s: %v; it is detached", dir, err)
