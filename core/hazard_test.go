@@ -34,7 +34,7 @@ func TestHangingSyncHoldsOneStreamAlone(t *testing.T) {
 	entered, hang := make(chan struct{}, 64), make(chan struct{})
 	release := sync.OnceFunc(func() { close(hang) })
 	defer release()
-	dir := filepath.Base(b.streamDir(slow.id))
+	dir := filepath.Join("streams", filepath.Base(b.streamDir(slow.id))) + "/" // a segment may be named like a stream
 	for _, kind := range []ringtest.Kind{ringtest.Sync, ringtest.SyncDir} {
 		fs.Add(ringtest.Rule{Kind: kind, Path: dir, Times: -1, Entered: entered, Wait: hang})
 	}
