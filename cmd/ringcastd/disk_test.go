@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -194,11 +192,8 @@ func TestFullFileSystemHeals(t *testing.T) {
 // HZ-5, HZ-10 (T8): a limit on the size of files (EFBIG) is met like a full disk: the write is cut off,
 // the segment ends there, and the log goes on in the next.
 func TestFileSizeLimitIsMetLikeAFullDisk(t *testing.T) {
-	prlimit, err := exec.LookPath("prlimit")
-	if err != nil {
-		t.Skip("prlimit is not installed")
-	}
-	d := onDisk(t, t.TempDir(), []string{prlimit, "--fsize=" + strconv.Itoa(256<<10)}, "--durable-segment-bytes=64MiB")
+	limited := []string{"/bin/sh", "-c", `ulimit -f 512 && exec "$0" "$@"`} // blocks of 512 bytes
+	d := onDisk(t, t.TempDir(), limited, "--durable-segment-bytes=64MiB")
 	one := &series{id: 0}
 	s := newSender(t, d, "limited", one)
 	for range 1000 {

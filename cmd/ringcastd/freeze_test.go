@@ -57,7 +57,7 @@ func TestHangingDiskHoldsDurablePublishesAlone(t *testing.T) {
 			deadline := time.After(patience)
 			tick := time.NewTicker(20 * time.Millisecond)
 			defer tick.Stop()
-			for !strings.Contains(d.Log(5), "ringcastd failed"); {
+			for !strings.Contains(d.Log(5), "ringcastd failed") {
 				select {
 				case <-tick.C:
 				case <-deadline:
