@@ -1,6 +1,7 @@
 # Every target is plain go, so that it can be typed by hand. `make help` lists them; CI runs `make ci`.
 GO ?= go
 KILLS ?= 50
+CUTS ?= 9
 FUZZTIME ?= 10s
 CI = check build nocgo test race fuzz crash demo interop bench
 PYTHONDONTWRITEBYTECODE := 1
@@ -47,14 +48,14 @@ interop: build ## the official Python client against this broker
 	$(GO) build -o bin/ ./interop/tap
 	./interop/run
 
-crash: ## SIGKILL the broker KILLS times per engine under load and check every acknowledged record
-	RINGCAST_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run 'TestAckedRecordsSurviveSIGKILL' ./cmd/ringcastd
+crash: ## SIGKILL brokers KILLS times, over all engines and sync modes, and cut the power of a real file system
+	RINGCAST_KILLS=$(KILLS) RINGCAST_CUTS=$(CUTS) $(GO) test -count 1 -timeout 60m -v -run 'TestAckedRecordsSurviveSIGKILL|TestPowerCut' ./cmd/ringcastd
 
 ci: ## what CI runs, each part with the time it took
 	@for t in $(CI); do echo; echo "=== make $$t"; at=$$(date +%s); $(MAKE) --no-print-directory $$t || exit 1; echo "=== $$t took $$(($$(date +%s) - at)) s"; done
 
-night: ## the long forms: a minute of fuzz per target, 200 kills per engine, assertions without the race detector
-	$(MAKE) ci invariants FUZZTIME=60s KILLS=200
+night: ## the long forms: a minute of fuzz per target, 200 kills, 50 power cuts per engine and mode, assertions without the race detector
+	$(MAKE) ci invariants FUZZTIME=60s KILLS=200 CUTS=50
 
 clean: ## remove what the targets made
 	rm -rf bin .venv-interop .venv-interop-newest

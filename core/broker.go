@@ -116,6 +116,12 @@ func (b *Broker) shardDir(id uint64, shard uint32) string {
 	return filepath.Join(b.streamDir(id), strconv.FormatUint(uint64(shard), 10))
 }
 
+// logName is how the log of a shard is called where streams must not be named: its directory, below
+// DATA/logs.
+func logName(id uint64, shard uint32) string {
+	return fmt.Sprintf("streams/%016x/%d", id, shard)
+}
+
 // Pool is where frame memory comes from.
 func (b *Broker) Pool() *wire.Pool { return b.opts.Pool }
 

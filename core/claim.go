@@ -122,15 +122,15 @@ func (s *shard) jobDone(job *log.Job) { s.settle(s.log.JobDone(job)) }
 
 func (s *shard) settle(out log.Outcome) {
 	s.complete(out.Committed)
-	if out.Err != nil {
-		s.fail(out)
-	}
 	if out.Committed < s.visible.Load() {
 		// Poisoned without on_commit: what was readable is not proven to be on the disk, and
-		// readers stop below it (LOG-10).
+		// readers stop below it (LOG-10), before anybody is told of the failure.
 		s.exec.retain(-s.replay.Bytes())
 		s.replay.Reset(out.Committed)
 		s.visible.Store(out.Committed)
+	}
+	if out.Err != nil {
+		s.fail(out)
 	}
 	s.exec.markDirty(s)
 	if s.lane.Blocked() {

@@ -100,8 +100,8 @@ func TestFailedSyncPoisonsOneLog(t *testing.T) {
 	if e := r.wait(1)[0]; e.payload != "durable" {
 		t.Fatalf("got %+v", e)
 	}
-	if n := b.Status().FailedShards; n != 1 {
-		t.Fatalf("%d failed shards", n)
+	if st := b.Status(); st.FailedShards != 1 || len(st.FailedLogs) != 1 || st.FailedLogs[0] != fmt.Sprintf("streams/%016x/0", bad.id) {
+		t.Fatalf("%d failed shards, %v", st.FailedShards, st.FailedLogs)
 	}
 	if bad.Info().ShardInfo[0].Tail != 1 {
 		t.Fatalf("readable up to %d", bad.Info().ShardInfo[0].Tail)

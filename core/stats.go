@@ -58,6 +58,9 @@ type TenantStatus struct {
 	RefusedQueueFull uint64
 }
 
+// FailedLogsMax is how many failed logs are named; what fails is mostly the disk under all of them.
+const FailedLogsMax = 16
+
 // Status is a snapshot of the broker's counters. Taking it disturbs nobody.
 type Status struct {
 	Ready    bool
@@ -68,7 +71,9 @@ type Status struct {
 	Streams      int
 	Caches       int
 	// FailedShards is how many shards' logs failed for good.
-	FailedShards  int
+	FailedShards int
+	// FailedLogs are their directories below DATA/logs, at most FailedLogsMax of them.
+	FailedLogs    []string
 	Subscriptions int
 	// Delivered and Dropped count records of all subscriptions since the start.
 	DeliveredRecords uint64
@@ -102,6 +107,9 @@ func (b *Broker) Status() Status {
 		for _, sh := range s.shards {
 			if sh.failure.Load() != nil {
 				st.FailedShards++
+				if len(st.FailedLogs) < FailedLogsMax {
+					st.FailedLogs = append(st.FailedLogs, logName(s.id, sh.num))
+				}
 			}
 		}
 	})

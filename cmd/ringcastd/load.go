@@ -20,7 +20,7 @@ const envPrefix = "RINGCAST_"
 // othersVariables are RINGCAST_ variables of the command line tool and of the tests, without the
 // prefix: no setting here, and no mistake.
 var othersVariables = []string{
-	"ADDR", "HTTP", "TENANT", "NAMESPACE", "TOKEN", "TOKEN_FILE", "CA", "SERVER_NAME", "DEV_DIR", "TIMEOUT", "CLI_CONFIG", "KILLS",
+	"ADDR", "HTTP", "TENANT", "NAMESPACE", "TOKEN", "TOKEN_FILE", "CA", "SERVER_NAME", "DEV_DIR", "TIMEOUT", "CLI_CONFIG", "KILLS", "CUTS", "LOOPFS",
 }
 
 // Source says where the value in force comes from.

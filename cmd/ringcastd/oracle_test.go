@@ -104,6 +104,8 @@ type oracle struct {
 	seen   []map[uint64]bool // by series: the numbers seen
 	last   []int64           // by series: the newest number seen
 	sum    uint32            // of all records seen, in order
+
+	duplicates, torn int // what see has complained of, counted for the table of a run
 }
 
 func newOracle(all []*series) *oracle {
@@ -123,6 +125,7 @@ func (o *oracle) see(e client.Event) error {
 	o.next++
 	id, n, err := parseRecord(e.Payload)
 	if err != nil {
+		o.torn++
 		return fmt.Errorf("offset %d: %w", e.Offset, err)
 	}
 	o.sum = crc32.Update(o.sum, crc32.IEEETable, e.Payload)
@@ -136,6 +139,7 @@ func (o *oracle) see(e client.Event) error {
 	case n >= uint64(len(s.sent)):
 		return fmt.Errorf("offset %d: series %d record %d was never sent", e.Offset, id, n)
 	case o.seen[id][n]:
+		o.duplicates++
 		return fmt.Errorf("offset %d: series %d record %d comes twice", e.Offset, id, n)
 	case int64(n) < o.last[id]:
 		return fmt.Errorf("offset %d: series %d record %d comes after %d", e.Offset, id, n, o.last[id])
@@ -164,6 +168,20 @@ func (o *oracle) missing() error {
 		s.mu.Unlock()
 	}
 	return errors.Join(errs[:min(len(errs), 10)]...)
+}
+
+// present is how many of the acked records were seen.
+func (o *oracle) present() (n int) {
+	for i, s := range o.series {
+		s.mu.Lock()
+		for k, out := range s.sent {
+			if out == outcomeAcked && o.seen[i][uint64(k)] {
+				n++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return n
 }
 
 // counts sums the outcomes of all series.

@@ -129,7 +129,12 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
 		body := map[string]any{"status": "ready"}
 		if v := s.services.Load(); v != nil {
 			// A shard whose log failed is out of service alone: the broker is ready for the others.
-			body["failed_shards"] = v.Broker.Status().FailedShards
+			st := v.Broker.Status()
+			body["failed_shards"] = st.FailedShards
+			if st.FailedShards > 0 {
+				// Anybody may ask, so they are named as the disk names them, not as tenants do.
+				body["failed_logs"] = st.FailedLogs
+			}
 		}
 		writeJSON(w, http.StatusOK, body)
 	case phaseStarting:

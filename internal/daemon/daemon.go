@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,8 +26,13 @@ type Options struct {
 	Bin string
 	// Wrap is put in front of the command: a program that changes the process and executes the rest.
 	Wrap []string
-	// Data is the data directory. Its name with .log appended takes what the process logs.
+	// Data is the data directory.
 	Data string
+	// Log is the file that takes what the process logs. Default: Data with .log appended.
+	Log string
+	// Dev, if set, is where the keys and addresses of --dev are kept: Data/dev becomes a link to it. So
+	// they are out of reach of what a test does to the disk under Data.
+	Dev string
 	// Args are flags beside those that make a --dev broker on loopback.
 	Args []string
 }
@@ -63,6 +70,11 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 func (d *Daemon) Restart(ctx context.Context) error { return d.start(ctx) }
 
 func (d *Daemon) start(ctx context.Context) error {
+	if d.o.Dev != "" {
+		if err := d.linkDev(); err != nil {
+			return err
+		}
+	}
 	args := append(append([]string{}, d.o.Wrap...), d.o.Bin, "--dev", "--data-dir", d.o.Data, "--quic-bind", d.QUIC, "--http-bind", d.HTTP)
 	args = append(args, d.o.Args...)
 	out, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -106,6 +118,19 @@ func (d *Daemon) start(ctx context.Context) error {
 		return fmt.Errorf("daemon: %w", err)
 	}
 	d.Token, d.CA = strings.TrimSpace(string(token)), filepath.Join(d.o.Data, "dev", "ca.pem")
+	return nil
+}
+
+// linkDev makes Data/dev a link to the directory of Options.Dev.
+func (d *Daemon) linkDev() error {
+	for _, dir := range []string{d.o.Data, d.o.Dev} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("daemon: %w", err)
+		}
+	}
+	if err := os.Symlink(d.o.Dev, filepath.Join(d.o.Data, "dev")); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("daemon: %w", err)
+	}
 	return nil
 }
 
@@ -164,6 +189,9 @@ func (d *Daemon) Signal(sig os.Signal) error {
 	return nil
 }
 
+// Data is the data directory.
+func (d *Daemon) Data() string { return d.o.Data }
+
 // PID is the process's.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
@@ -180,7 +208,7 @@ func (d *Daemon) Client(opts ...client.Option) (*client.Client, error) {
 	return c, nil
 }
 
-func (d *Daemon) logFile() string { return d.o.Data + ".log" }
+func (d *Daemon) logFile() string { return cmp.Or(d.o.Log, d.o.Data+".log") }
 
 // Log returns the last lines that the process wrote.
 func (d *Daemon) Log(lines int) string {

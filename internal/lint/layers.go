@@ -40,7 +40,7 @@ var only = map[string][]string{
 }
 
 // testOnly packages may be imported by tests alone. They may import what they fake or check.
-var testOnly = []string{"ring/ringtest", "internal/crashfs", "internal/sim", "internal/lint", "internal/daemon", "interop/tap", "netio/netiotest"}
+var testOnly = []string{"ring/ringtest", "internal/crashfs", "internal/sim", "internal/lint", "internal/daemon", "internal/loopfs", "interop/tap", "netio/netiotest"}
 
 // anywhere packages lie under everything.
 var anywhere = []string{"internal/invariants"}

@@ -55,6 +55,11 @@ func TestArchitectureNamesEveryFile(t *testing.T) {
 func TestGuaranteesNameRealTests(t *testing.T) {
 	root, files := tree(t)
 	doc := read(t, root, "docs/guarantees.md")
+	for _, text := range []string{"## A\n`a.TestX`\n" + machineHeading + "\n`b.TestY`\n## B\n`c.TestZ`", "## A\n`a.TestX` `c.TestZ`\n" + machineHeading + "\n`b.TestY`"} {
+		if got := GuaranteeTests(text); len(got) != 2 || got[0] != "TestX" || got[1] != "TestZ" {
+			t.Errorf("tests that must not be skipped: %v", got)
+		}
+	}
 	if len(GuaranteeTests(doc)) == 0 {
 		t.Error("docs/guarantees.md names no test")
 	}

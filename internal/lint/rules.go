@@ -18,6 +18,7 @@ var unsafeFiles = []string{
 	"netio/*_linux.go",
 	"netio/*_linux_test.go", // control messages as the kernel writes them
 	"sched/affinity_linux.go",
+	"internal/loopfs/ioctl_linux.go", // ioctls of file systems
 }
 
 // sleepers are the only files that may call time.Sleep, each with its reason.
