@@ -22,9 +22,9 @@ type perfAppendCmd struct {
 	Logs    []int    `placeholder:"N,..." help:"Logs that they append to. Default: 1; with --full 1,64."`
 	Sizes   []int    `placeholder:"BYTES,..." help:"Bytes of a record. Default: 256,4096; with --full also 65536."`
 	Fsync   []string `placeholder:"MODE,..." help:"on_commit, periodic, none. Default: on_commit; with --full all."`
-	Full    bool     `help:"Every load, in five rounds: about an hour. The default takes about a minute."`
+	Full    bool     `help:"Every load, in five rounds of longer turns: about an hour. The default takes a minute or two."`
 	Rounds  int      `placeholder:"N" help:"Turns of each subject; ratios are taken within a round. Default: 3; with --full 5."`
-	Seconds float64  `default:"1" help:"Length of a turn."`
+	Seconds float64  `placeholder:"N" help:"Length of a turn. Default: 0.5; with --full 1."`
 	Dir     string   `default:"." type:"existingdir" help:"A directory on the disk to measure. What is made there is removed."`
 	Peers   string   `placeholder:"FILE" help:"The program with bbolt and Pebble. Default: ringcast-peers beside this program, else in PATH; make peers builds it."`
 	Peer    []string `placeholder:"NAME,..." help:"Peers to measure. Default: all that the program has."`
@@ -32,16 +32,18 @@ type perfAppendCmd struct {
 
 func (p *perfAppendCmd) Run(ctx context.Context, env *environment) error {
 	o := perf.Options{
-		Engines: p.Engines, Length: time.Duration(p.Seconds * float64(time.Second)), Dir: p.Dir,
-		Peers: p.program(), PeerNames: p.Peer, Warnings: env.stderr,
+		Engines: p.Engines, Dir: p.Dir, Peers: p.program(), PeerNames: p.Peer, Warnings: env.stderr,
 	}
+	seconds := cmp.Or(p.Seconds, 0.5)
 	if p.Full {
+		seconds = cmp.Or(p.Seconds, 1)
 		o.Cells = perf.Cells(or(p.Writers, 1, 8, 64), or(p.Logs, 1, 64), or(p.Sizes, 256, 4096, 65536), or(p.Fsync, "on_commit", "periodic", "none"))
 		o.Rounds = cmp.Or(p.Rounds, 5)
 	} else {
 		o.Cells = perf.Cells(or(p.Writers, 1, 64), or(p.Logs, 1), or(p.Sizes, 256, 4096), or(p.Fsync, "on_commit"))
 		o.Rounds = cmp.Or(p.Rounds, 3)
 	}
+	o.Length = time.Duration(seconds * float64(time.Second))
 	if err := o.Validate(); err != nil {
 		return usageError(err)
 	}

@@ -90,21 +90,22 @@ func (b *bare) run(ctx context.Context, k bareKind, c Cell, bytes int64, t turn)
 		defer l.file.Close()
 	}
 	var stop, measuring atomic.Bool
+	warm, measured := newPhase(n), newPhase(n)
 	var wg, syncer sync.WaitGroup
 	for _, l := range loops {
-		wg.Go(func() { l.run(&stop, &measuring) })
+		wg.Go(func() { l.run(&stop, &measuring, warm.arrive, measured.arrive) })
 	}
 	done := make(chan struct{})
 	var syncErr error
 	if c.Fsync == "periodic" {
 		syncer.Go(func() { syncErr = syncAll(loops, done) })
 	}
-	wait(ctx, t.warm)
-	before, from := writesOf(loops), readUsage()
+	warm.wait(ctx, t.warm, nil)
+	from := readUsage()
 	measuring.Store(true)
-	wait(ctx, t.length)
+	measured.wait(ctx, t.length, nil)
 	measuring.Store(false)
-	to, after := readUsage(), writesOf(loops)
+	to, writes := readUsage(), writesOf(loops)
 	stop.Store(true)
 	wg.Wait()
 	close(done)
@@ -117,18 +118,9 @@ func (b *bare) run(ctx context.Context, k bareKind, c Cell, bytes int64, t turn)
 	}
 	m.use(from, to)
 	m.latency(sum)
-	m.Records, m.Writes, m.WriteBytes = after-before, after-before, float64(bytes)
+	m.Records, m.Writes, m.WriteBytes = writes, writes, float64(bytes)
 	m.PayloadBytes = m.Records * uint64(bytes)
 	return m, err
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // syncAll does what a log's owner does under periodic.
@@ -162,10 +154,10 @@ type bareLoop struct {
 	name    string
 	file    ring.File
 	bytes   int64
-	size    int64 // of a pre-written file, 0 = it grows
-	max     int64 // a file that grows begins anew there
-	each    bool  // sync after each write
-	writes  atomic.Uint64
+	size    int64         // of a pre-written file, 0 = it grows
+	max     int64         // a file that grows begins anew there
+	each    bool          // sync after each write
+	writes  atomic.Uint64 // measured
 	latency *hdrhistogram.Histogram
 	err     error
 }
@@ -179,7 +171,8 @@ func (l *bareLoop) open(fs ring.FS) (err error) {
 	return err
 }
 
-func (l *bareLoop) run(stop, measuring *atomic.Bool) {
+func (l *bareLoop) run(stop, measuring *atomic.Bool, warm, measured func()) {
+	defer func() { warm(); measured() }()
 	// A direct write covers whole blocks, and the one that it begins in a second time.
 	const block = ring.DirectAlign
 	payload := ring.AlignedBytes(int((l.bytes+2*block-1)/block) * block)
@@ -214,7 +207,11 @@ func (l *bareLoop) run(stop, measuring *atomic.Bool) {
 		}
 		if measuring.Load() {
 			recordLatency(l.latency, time.Since(began))
+			l.writes.Add(1)
+			measured()
+			measured = nothing
 		}
-		l.writes.Add(1)
+		warm()
+		warm = nothing
 	}
 }

@@ -17,7 +17,14 @@ type Cell struct {
 
 // String returns the load in words.
 func (c Cell) String() string {
-	return fmt.Sprintf("%d writers, %d logs, %s, %s", c.Writers, c.Logs, byteText(c.Bytes), c.Fsync)
+	return fmt.Sprintf("%s, %s, %s, %s", plural(c.Writers, "writer"), plural(c.Logs, "log"), byteText(c.Bytes), c.Fsync)
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 func byteText(n int) string {
@@ -41,13 +48,12 @@ type Measure struct {
 	P99  time.Duration `json:"p99_nanos"`
 	P999 time.Duration `json:"p999_nanos"`
 
-	WriteBytes    float64       `json:"write_bytes,omitempty"` // mean of a write
-	CPU           time.Duration `json:"cpu_nanos"`             // of the process: the writers are in it
-	Allocs        uint64        `json:"allocs"`
-	AllocBytes    uint64        `json:"alloc_bytes"`
-	DiskBytes     int64         `json:"disk_bytes"` // -1 = not known
-	PayloadBytes  uint64        `json:"payload_bytes"`
-	Configuration string        `json:"configuration,omitempty"` // of a peer
+	WriteBytes   float64       `json:"write_bytes,omitempty"` // mean of a write
+	CPU          time.Duration `json:"cpu_nanos"`             // of the process: the writers are in it
+	Allocs       uint64        `json:"allocs"`
+	AllocBytes   uint64        `json:"alloc_bytes"`
+	DiskBytes    int64         `json:"disk_bytes"` // -1 = not known
+	PayloadBytes uint64        `json:"payload_bytes"`
 }
 
 // Rate is records per second.

@@ -41,10 +41,10 @@ func runEngine(ctx context.Context, kind, dir string, c Cell, t turn) (m Measure
 		return m, err
 	}
 	l := startLoad(o, c, t.bytesMax)
-	l.run(ctx, t.warm)
+	l.warm.wait(ctx, t.warm, l.full)
 	logs, from := o.stats(), readUsage()
 	l.measuring.Store(true)
-	l.run(ctx, t.length)
+	l.measured.wait(ctx, t.length, l.full)
 	l.measuring.Store(false)
 	to, after := readUsage(), o.stats()
 	latency, err := l.end()
@@ -64,16 +64,23 @@ func runEngine(ctx context.Context, kind, dir string, c Cell, t turn) (m Measure
 	return m, nil
 }
 
-// stats is the sum over the logs.
+// stats is the sum over the logs, taken between two steps: no group is half counted.
 func (o *owner) stats() log.Stats {
 	var sum log.Stats
-	for _, s := range o.logs {
-		st := s.log.Stats()
-		sum.Records += st.Records
-		sum.Groups += st.Groups
-		sum.Bytes += st.Bytes
-		sum.Syncs += st.Syncs
+	t := newTask(taskCall, nil)
+	done := make(chan struct{})
+	t.call = func() {
+		for _, s := range o.logs {
+			st := s.log.Stats()
+			sum.Records += st.Records
+			sum.Groups += st.Groups
+			sum.Bytes += st.Bytes
+			sum.Syncs += st.Syncs
+		}
+		close(done)
 	}
+	o.inbox.Push(&t.node)
+	<-done
 	return sum
 }
 
@@ -82,6 +89,8 @@ type load struct {
 	owner     *owner
 	cell      Cell
 	bytesMax  int64
+	warm      *phase // every log has been appended to
+	measured  *phase // every writer has an append that is measured
 	measuring atomic.Bool
 	stop      atomic.Bool
 	appended  atomic.Int64 // bytes; a writer adds now and then
@@ -93,7 +102,7 @@ type load struct {
 }
 
 func startLoad(o *owner, c Cell, bytesMax int64) *load {
-	l := &load{owner: o, cell: c, bytesMax: bytesMax, full: make(chan struct{})}
+	l := &load{owner: o, cell: c, bytesMax: bytesMax, full: make(chan struct{}), warm: newPhase(c.Writers), measured: newPhase(c.Writers)}
 	l.latency = make([]*hdrhistogram.Histogram, c.Writers)
 	l.errs = make([]error, c.Writers)
 	for w := range c.Writers {
@@ -101,17 +110,6 @@ func startLoad(o *owner, c Cell, bytesMax int64) *load {
 		l.writers.Go(func() { l.errs[w] = l.write(w) })
 	}
 	return l
-}
-
-// run lets the writers run for d, or until all the bytes are written.
-func (l *load) run(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-l.full:
-	case <-ctx.Done():
-	}
 }
 
 func (l *load) end() (*hdrhistogram.Histogram, error) {
@@ -135,6 +133,8 @@ func (l *load) write(w int) error {
 	t.entry = log.Entry{Kind: log.KindRecords, Count: 1, Section: wire.AppendSection(nil, record)}
 	logs := l.owner.logs
 	added := 0
+	warm, measured := l.warm.arrive, l.measured.arrive
+	defer func() { warm(); measured() }()
 	for n := w; !l.stop.Load(); n += l.cell.Writers {
 		t.shard = logs[n%len(logs)]
 		began := time.Now()
@@ -144,6 +144,12 @@ func (l *load) write(w int) error {
 		}
 		if l.measuring.Load() {
 			recordLatency(l.latency[w], time.Since(began))
+			measured()
+			measured = nothing
+		}
+		if n >= len(logs)-l.cell.Writers {
+			warm()
+			warm = nothing
 		}
 		if added += l.cell.Bytes; added >= 1<<20 {
 			if l.appended.Add(int64(added)) >= l.bytesMax {
@@ -155,3 +161,6 @@ func (l *load) write(w int) error {
 	}
 	return nil
 }
+
+// nothing takes the place of an arrival that has been.
+func nothing() {}

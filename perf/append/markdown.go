@@ -90,8 +90,17 @@ func (r *Report) engines(b *strings.Builder) {
 
 func (r *Report) limits(b *strings.Builder) {
 	table(b, "Bare loops at the engines' group sizes", "fsync", "writers", "logs", "record", "at the size of", "loop", "bytes/write", "writes/s", "p50", "p99", "CPU/write")
-	for _, l := range r.Limits {
-		line(b, append(cellColumns(l.Cell), l.Engine, l.Loop, count(l.WriteBytes), count(l.Rate.Median), short(l.P50), short(l.P99), short(l.CPU))...)
+	for i, l := range r.Limits {
+		engines := l.Engine
+		for _, o := range r.Limits[i+1:] {
+			if o.Cell == l.Cell && o.Loop == l.Loop && o.Numbers == l.Numbers {
+				engines += ", " + o.Engine // one turn stood for both
+			}
+		}
+		if slices.ContainsFunc(r.Limits[:i], func(o Limit) bool { return o.Cell == l.Cell && o.Loop == l.Loop && o.Numbers == l.Numbers }) {
+			continue
+		}
+		line(b, append(cellColumns(l.Cell), engines, l.Loop, count(l.WriteBytes), count(l.Rate.Median), short(l.P50), short(l.P99), short(l.CPU))...)
 	}
 }
 

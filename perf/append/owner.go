@@ -51,7 +51,7 @@ const (
 	taskAppend taskKind = iota
 	taskOp
 	taskJob
-	taskStop
+	taskCall
 )
 
 // task is what goes through the inbox. Each is owned by who pushes it and pushed again only after
@@ -62,6 +62,7 @@ type task struct {
 	shard *shard
 	op    *ring.Op
 	job   *log.Job
+	call  func()
 
 	// Of an append.
 	entry log.Entry
@@ -133,7 +134,8 @@ func startOwner(engine ring.Engine, dir string, n, writers int, mode log.FsyncMo
 
 // stop waits for what is in flight and closes the logs. Nothing may be appended meanwhile.
 func (o *owner) stop() error {
-	t := newTask(taskStop, nil)
+	t := newTask(taskCall, nil)
+	t.call = func() { o.stopping = true }
 	o.inbox.Push(&t.node)
 	<-o.quiet
 	o.cancel()
@@ -180,8 +182,8 @@ func (o *owner) take(t *task) {
 	case taskJob:
 		o.working--
 		s.settle(s.log.JobDone(t.job))
-	case taskStop:
-		o.stopping = true
+	case taskCall:
+		t.call()
 	}
 }
 

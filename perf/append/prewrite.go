@@ -331,7 +331,7 @@ func (f *prewriteFile) close() {
 func (f *prewriteFile) append(until time.Time) {
 	for at := int64(0); at+int64(f.load.Bytes) <= f.size; {
 		began := time.Now()
-		if began.After(until) {
+		if at > 0 && began.After(until) {
 			return
 		}
 		var err error

@@ -34,13 +34,8 @@ type Options struct {
 // bytesMax bounds what one turn writes: files are removed after it.
 const bytesMax = 2 << 30
 
-// Defaults of the command: about a minute, and everything.
-var (
-	ShortCells = cells([]int{1, 64}, []int{1}, []int{256, 4096}, []string{"on_commit"})
-	FullCells  = cells([]int{1, 8, 64}, []int{1, 64}, []int{256, 4096, 65536}, []string{"on_commit", "periodic", "none"})
-)
-
-func cells(writers, logs, bytes []int, fsync []string) []Cell {
+// Cells is every combination.
+func Cells(writers, logs, bytes []int, fsync []string) []Cell {
 	var out []Cell
 	for _, f := range fsync {
 		for _, l := range logs {
@@ -52,11 +47,6 @@ func cells(writers, logs, bytes []int, fsync []string) []Cell {
 		}
 	}
 	return out
-}
-
-// Cells is every combination.
-func Cells(writers, logs, bytes []int, fsync []string) []Cell {
-	return cells(writers, logs, bytes, fsync)
 }
 
 // Validate returns every problem of o, joined.
@@ -112,6 +102,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 		}
 		r.report.add(c, rounds)
 	}
+	r.report.judgeAllocs()
 	return r.report, nil
 }
 

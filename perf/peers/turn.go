@@ -32,12 +32,13 @@ func run(r request) (m *Measure, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()); runtime.GC() }()
-	w := &writers{store: s, cell: c, bytesMax: r.BytesMax, full: make(chan struct{})}
+	w := &writers{store: s, cell: c, bytesMax: r.BytesMax, full: make(chan struct{}), all: make(chan struct{})}
+	w.left.Store(int32(c.Writers))
 	w.start()
-	w.run(r.Warm)
+	w.run(r.Warm, nil)
 	from := readUsage()
 	w.measuring.Store(true)
-	w.run(r.Length)
+	w.run(r.Length, w.all)
 	w.measuring.Store(false)
 	to := readUsage()
 	latency, err := w.end()
@@ -66,6 +67,8 @@ type writers struct {
 	stop      atomic.Bool
 	appended  atomic.Int64
 	full      chan struct{}
+	left      atomic.Int32  // writers without an append that was measured
+	all       chan struct{} // closed when there are none
 	filled    sync.Once
 	group     sync.WaitGroup
 	latency   []*hdrhistogram.Histogram
@@ -81,12 +84,20 @@ func (w *writers) start() {
 	}
 }
 
-func (w *writers) run(d time.Duration) {
+// run lets the writers run for d, and until first ends when there is one.
+func (w *writers) run(d time.Duration, first <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-w.full:
+		return
+	}
+	if first != nil {
+		select {
+		case <-first:
+		case <-w.full:
+		}
 	}
 }
 
@@ -105,6 +116,14 @@ func (w *writers) write(i int) error {
 	random := rand.NewChaCha8([32]byte{byte(i), 1})
 	_, _ = random.Read(record) // never fails
 	added := 0
+	arrived := false
+	arrive := func() {
+		if !arrived && w.left.Add(-1) == 0 {
+			close(w.all)
+		}
+		arrived = true
+	}
+	defer arrive()
 	for n := i; !w.stop.Load(); n += w.cell.Writers {
 		began := time.Now()
 		if err := w.store.append(i, n%w.cell.Logs, record); err != nil {
@@ -112,6 +131,7 @@ func (w *writers) write(i int) error {
 		}
 		if w.measuring.Load() {
 			_ = w.latency[i].RecordValue(min(int64(time.Since(began)), int64(time.Minute)))
+			arrive()
 		}
 		if added += w.cell.Bytes; added >= 1<<20 {
 			if w.appended.Add(int64(added)) >= min(w.bytesMax, memtableBytes/2) {
