@@ -42,11 +42,11 @@ func runEngine(ctx context.Context, kind, dir string, c Cell, t turn) (m Measure
 	}
 	l := startLoad(o, c, t.bytesMax)
 	l.warm.wait(ctx, t.warm, l.full)
-	logs, from := o.stats(), readUsage()
+	logs, from := o.stats(), startUsage()
 	l.measuring.Store(true)
 	l.measured.wait(ctx, t.length, l.full)
 	l.measuring.Store(false)
-	to, after := readUsage(), o.stats()
+	to, after := endUsage(), o.stats()
 	latency, err := l.end()
 	if err = errors.Join(err, o.stop()); err != nil {
 		return m, err

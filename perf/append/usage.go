@@ -18,11 +18,26 @@ type usage struct {
 	disk    int64  // bytes that the process caused to be sent to disks; -1 = not known
 }
 
-// readUsage stops the world for a moment: not within what is measured.
-func readUsage() usage {
+// startUsage and endUsage read before and after what is measured; they stop the world for a moment, and
+// what they allocate themselves lies outside.
+func startUsage() usage {
+	disk := diskBytes()
+	u := memoryUsage()
+	u.disk, u.cpu, u.at = disk, cpuTime(), time.Now()
+	return u
+}
+
+func endUsage() usage {
+	at, cpu := time.Now(), cpuTime()
+	u := memoryUsage()
+	u.at, u.cpu, u.disk = at, cpu, diskBytes()
+	return u
+}
+
+func memoryUsage() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{at: time.Now(), cpu: cpuTime(), mallocs: m.Mallocs, bytes: m.TotalAlloc, disk: diskBytes()}
+	return usage{mallocs: m.Mallocs, bytes: m.TotalAlloc}
 }
 
 // diskBytes is write_bytes of /proc/self/io. Journals are written by a thread of the kernel and not in it.

@@ -36,11 +36,11 @@ func run(r request) (m *Measure, err error) {
 	w.left.Store(int32(c.Writers))
 	w.start()
 	w.run(r.Warm, nil)
-	from := readUsage()
+	from := startUsage()
 	w.measuring.Store(true)
 	w.run(r.Length, w.all)
 	w.measuring.Store(false)
-	to := readUsage()
+	to := endUsage()
 	latency, err := w.end()
 	m = &Measure{
 		Records: uint64(latency.TotalCount()), Time: to.at.Sub(from.at), CPU: to.cpu - from.cpu,
@@ -153,12 +153,31 @@ type usage struct {
 	disk    int64 // -1 = not known
 }
 
-func readUsage() usage {
+// startUsage and endUsage read before and after what is measured: what they allocate lies outside.
+func startUsage() usage {
+	disk := diskBytes()
+	u := memoryUsage()
+	u.disk, u.cpu, u.at = disk, cpuTime(), time.Now()
+	return u
+}
+
+func endUsage() usage {
+	at, cpu := time.Now(), cpuTime()
+	u := memoryUsage()
+	u.at, u.cpu, u.disk = at, cpu, diskBytes()
+	return u
+}
+
+func memoryUsage() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
+	return usage{mallocs: m.Mallocs, bytes: m.TotalAlloc}
+}
+
+func cpuTime() time.Duration {
 	var r syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r) // cannot fail for the process itself
-	return usage{at: time.Now(), cpu: time.Duration(r.Utime.Nano() + r.Stime.Nano()), mallocs: m.Mallocs, bytes: m.TotalAlloc, disk: diskBytes()}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 func diskBytes() int64 {
