@@ -17,7 +17,7 @@ type perfCmd struct {
 }
 
 type perfAppendCmd struct {
-	Engines []string `default:"portable,uring,uring-direct" help:"Engines to measure. One that cannot be opened here is named in the report."`
+	Engines []string `default:"portable,uring,uring-direct" help:"Engines to measure; NAME/growing is one under logs that do not write zeros ahead. One that cannot be opened here is named in the report."`
 	Writers []int    `placeholder:"N,..." help:"Writers, each with one append in flight. Default: 1,64; with --full 1,8,64."`
 	Logs    []int    `placeholder:"N,..." help:"Logs that they append to. Default: 1; with --full 1,64."`
 	Sizes   []int    `placeholder:"BYTES,..." help:"Bytes of a record. Default: 256,4096; with --full also 65536."`

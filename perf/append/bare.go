@@ -173,7 +173,8 @@ func (l *bareLoop) open(fs ring.FS) (err error) {
 
 func (l *bareLoop) run(stop, measuring *atomic.Bool, warm, measured func()) {
 	defer func() { warm(); measured() }()
-	// A direct write covers whole blocks, and the one that it begins in a second time.
+	// Into written blocks a write covers whole ones, and the one that it begins in a second time: a
+	// direct write must, and the kernel would read what it does not have of a block.
 	const block = ring.DirectAlign
 	payload := ring.AlignedBytes(int((l.bytes+2*block-1)/block) * block)
 	for i := range payload {
@@ -193,7 +194,7 @@ func (l *bareLoop) run(stop, measuring *atomic.Bool, warm, measured func()) {
 			}
 		}
 		from, to := at, at+l.bytes
-		if l.kind.direct {
+		if l.kind.written {
 			from, to = at&^(block-1), (to+block-1)&^(block-1)
 		}
 		began := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,18 +26,28 @@ type turn struct {
 // poolBytes is frame memory that is kept: each writer has one frame.
 const poolBytes = 64 << 20
 
-// runEngine is one turn of logs on an engine of the given kind, in an empty directory.
-func runEngine(ctx context.Context, kind, dir string, c Cell, t turn) (m Measure, err error) {
+// growingSuffix is what follows the kind of an engine in the name of one whose logs do not pre-write.
+const growingSuffix = "/growing"
+
+// openEngine opens what name says: a kind of ring.Open, with growingSuffix or without.
+func openEngine(name, dir string) (e ring.Engine, grow bool, fell string, err error) {
+	kind, grow := strings.CutSuffix(name, growingSuffix)
+	e, fell, err = ring.Open(kind, ring.Options{Dir: dir})
+	return e, grow, fell, err
+}
+
+// runEngine is one turn of logs on the engine of the given name, in an empty directory.
+func runEngine(ctx context.Context, name, dir string, c Cell, t turn) (m Measure, err error) {
 	mode, err := log.ParseFsyncMode(c.Fsync)
 	if err != nil {
 		return m, err
 	}
-	engine, _, err := ring.Open(kind, ring.Options{Dir: dir})
+	engine, grow, _, err := openEngine(name, dir)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	o, err := startOwner(engine, dir, c.Logs, c.Writers, mode, wire.NewPool(poolBytes))
+	o, err := startOwner(engine, dir, c, mode, grow, wire.NewPool(poolBytes))
 	if err != nil {
 		return m, err
 	}

@@ -98,20 +98,20 @@ func (s *shard) OpDone(op *ring.Op) {
 	s.owner.inbox.Push(&t.node)
 }
 
-// logOptions are the options of a log on engine.
-func logOptions(engine ring.Engine, dir string, mode log.FsyncMode, pool *wire.Pool) log.Options {
-	return log.Options{FS: ring.OS(), Dir: dir, Mode: mode, Pool: pool}
+// logOptions are the options of a log on engine, as the broker has them.
+func logOptions(engine ring.Engine, dir string, mode log.FsyncMode, grow bool, pool *wire.Pool) log.Options {
+	return log.Options{FS: ring.OS(), Dir: dir, Mode: mode, Direct: engine.Direct(), NoPreWrite: grow, Pool: pool}
 }
 
-// startOwner opens n logs below dir and runs them.
-func startOwner(engine ring.Engine, dir string, n, writers int, mode log.FsyncMode, pool *wire.Pool) (*owner, error) {
-	o := &owner{engine: engine, jobs: make(chan *shard, n), quiet: make(chan struct{}), periodic: mode == log.FsyncPeriodic}
-	for i := range n {
-		l, err := log.Open(logOptions(engine, filepath.Join(dir, fmt.Sprint(i)), mode, pool))
+// startOwner opens the logs of c below dir and runs them.
+func startOwner(engine ring.Engine, dir string, c Cell, mode log.FsyncMode, grow bool, pool *wire.Pool) (*owner, error) {
+	o := &owner{engine: engine, jobs: make(chan *shard, c.Logs), quiet: make(chan struct{}), periodic: mode == log.FsyncPeriodic}
+	for i := range c.Logs {
+		l, err := log.Open(logOptions(engine, filepath.Join(dir, fmt.Sprint(i)), mode, grow, pool))
 		if err != nil {
 			return nil, errors.Join(err, o.closeLogs())
 		}
-		s := &shard{owner: o, log: l, pending: make([]*task, 0, writers), waiting: make([]*task, 0, writers)}
+		s := &shard{owner: o, log: l, pending: make([]*task, 0, c.Writers), waiting: make([]*task, 0, c.Writers)}
 		s.op, s.sync, s.job = newTask(taskOp, s), newTask(taskOp, s), newTask(taskJob, s)
 		l.SetOwner(s)
 		o.logs = append(o.logs, s)

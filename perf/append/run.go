@@ -17,7 +17,7 @@ import (
 // Options configure Run.
 type Options struct {
 	Cells   []Cell
-	Engines []string // kinds of ring.Open
+	Engines []string // kinds of ring.Open; with /growing behind it, the engine under logs that do not pre-write
 	Rounds  int
 	Length  time.Duration // of a turn of an engine or a peer; a bare loop gets the half
 	Dir     string        // on the disk that is measured; what is made there is removed
@@ -120,7 +120,7 @@ type runner struct {
 // open finds out which engines and peers there are.
 func (r *runner) open(ctx context.Context) error {
 	for _, kind := range r.o.Engines {
-		e, fell, err := ring.Open(kind, ring.Options{Dir: r.dir})
+		e, _, fell, err := openEngine(kind, r.dir)
 		if err != nil {
 			r.missing("engine "+kind, err.Error())
 			continue

@@ -88,14 +88,14 @@ func TestRunComparesEveryLoad(t *testing.T) {
 	t.Setenv("RINGCAST_TEST_PEER", "1")
 	var done, total int
 	o, r, err := testRun(t, func(o *Options) {
-		o.Engines = []string{ring.Portable, "nosuch"}
+		o.Engines = []string{ring.Portable, ring.Portable + growingSuffix, "nosuch"}
 		o.Peers, o.PeerNames = testProgram(t), []string{"bbolt"}
 		o.Progress = func(d, n int) { done, total = d, n }
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != len(o.Cells) || len(r.Limits) != len(o.Cells)*len(bareKinds) || done != total {
+	if engines := 2; len(r.Rows) != engines*len(o.Cells) || len(r.Limits) != engines*len(o.Cells)*len(bareKinds) || done != total {
 		t.Fatalf("%d rows, %d limits, %d of %d turns for %d loads", len(r.Rows), len(r.Limits), done, total, len(o.Cells))
 	}
 	if len(r.Missing) != 1 || r.Missing[0].What != "engine nosuch" {
@@ -120,7 +120,7 @@ func TestRunComparesEveryLoad(t *testing.T) {
 	if err := r.Markdown(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"### Targets", "### Engines", "### Bare loops", "### Peers", "rate / bbolt", "Not measured: engine nosuch", "| 5 | 3 | 100 B | portable |"} {
+	for _, want := range []string{"### Targets", "### Engines", "### Bare loops", "### Peers", "rate / bbolt", "Not measured: engine nosuch", "| 5 | 3 | 100 B | portable |", "| 5 | 3 | 100 B | portable/growing |"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
