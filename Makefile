@@ -7,13 +7,19 @@ CI = check build nocgo test race fuzz crash demo interop bench
 PYTHONDONTWRITEBYTECODE := 1
 export PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test check race invariants nocgo fuzz bench interop crash ci night clean
+.PHONY: help build peers peers-check demo test check race invariants nocgo fuzz bench interop crash ci night clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 build: ## bin/ringcastd and bin/ringcast
 	$(GO) build -o bin/ ./cmd/...
+
+peers: ## bin/ringcast-peers, what perf compares with: bbolt and Pebble, a module of its own (minutes to compile)
+	cd perf/peers && $(GO) build -o ../../bin/ringcast-peers .
+
+peers-check: ## vet and test perf/peers
+	cd perf/peers && $(GO) mod tidy -diff && $(GO) vet . && $(GO) test .
 
 demo: build ## publish 100,000 lines, kill the broker, compare what every reader saw (under two minutes)
 	./bin/ringcast demo
@@ -54,8 +60,8 @@ crash: ## SIGKILL brokers KILLS times, over all engines and sync modes, and cut 
 ci: ## what CI runs, each part with the time it took
 	@for t in $(CI); do echo; echo "=== make $$t"; at=$$(date +%s); $(MAKE) --no-print-directory $$t || exit 1; echo "=== $$t took $$(($$(date +%s) - at)) s"; done
 
-night: ## the long forms: a minute of fuzz per target, 200 kills, 50 power cuts per engine and mode, assertions without the race detector
-	$(MAKE) ci invariants FUZZTIME=60s KILLS=200 CUTS=50
+night: ## the long forms: a minute of fuzz per target, 200 kills, 50 power cuts per engine and mode, assertions without the race detector, the peers
+	$(MAKE) ci invariants peers peers-check FUZZTIME=60s KILLS=200 CUTS=50
 
 clean: ## remove what the targets made
 	rm -rf bin .venv-interop .venv-interop-newest

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/ringcast/ringcast/ring"
 	"github.com/ringcast/ringcast/wire"
@@ -153,6 +154,103 @@ func BenchmarkRead(b *testing.B) {
 					b.Fatal(err)
 				}
 				if at = p.Next; at > l.Committed()-10_000 {
+					at = 0
+				}
+				p.Release()
+			}
+			l.letGo()
+		})
+	}
+}
+
+// BenchmarkStage is one Append: checks, header, both checksums, its place in the group and in the
+// index. The group is thrown away at its bounds, which is not counted.
+func BenchmarkStage(b *testing.B) {
+	for _, size := range []int{256, 4096, 64 << 10} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			l := mustOpen(b, benchOptions(b, withMode(FsyncNone), withSegment(4<<30)))
+			commitOne(b, l, 1, 8) // the segment is there
+			buf := testPool.Get(size + 8)
+			e := &Entry{Kind: KindRecords, Count: 1, Section: wire.AppendSection(buf.Bytes()[:0], make([]byte, size)), Buf: buf}
+			empty := func() {
+				g := l.filling
+				l.next, l.cur.pos, l.cur.indexed = g.first, g.start, g.start
+				g.reset()
+			}
+			b.ReportAllocs()
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				if _, err := l.Append(e, 1); err != nil {
+					b.StopTimer()
+					empty()
+					b.StartTimer()
+					if _, err := l.Append(e, 1); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			empty()
+			buf.Release()
+			l.letGo()
+		})
+	}
+}
+
+// BenchmarkGroup is the end of a group that n entries wait for, staging left out: the gathered write
+// is put together, the engine takes no time, the entries become readable, their frames are released.
+func BenchmarkGroup(b *testing.B) {
+	for _, n := range []int{1, 64, 256} {
+		b.Run(fmt.Sprintf("entries=%d", n), func(b *testing.B) {
+			const size = 256
+			l := mustOpen(b, benchOptions(b, withMode(FsyncOnCommit)))
+			buf := testPool.Get(size + 8)
+			e := &Entry{Kind: KindRecords, Count: 1, Section: wire.AppendSection(buf.Bytes()[:0], make([]byte, size)), Buf: buf}
+			b.ReportAllocs()
+			var took time.Duration // stopping b's timer costs a hundred times what is measured
+			for b.Loop() {
+				if t := l.cur; t != nil && t.full(int64(n)*(entrySize(0, int64(len(e.Section)))), l.o.SegmentBytes) {
+					l.roll() // now and whole, not within the group
+				}
+				for range n {
+					if _, err := l.Append(e, 1); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for j := l.TakeJob(); j != nil; j = l.TakeJob() {
+					j.Run()
+					l.JobDone(j)
+				}
+				began := time.Now()
+				op := l.NextOp()
+				if op == nil {
+					b.Fatal("no write")
+				}
+				endOp(l, op)
+				took += time.Since(began)
+			}
+			b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op")
+			buf.Release()
+			l.letGo()
+		})
+	}
+}
+
+// BenchmarkReadPage is what a reader of history costs per page, by the size of the page: finding the
+// position, the read from the page cache, the checksums.
+func BenchmarkReadPage(b *testing.B) {
+	for _, page := range []int{16 << 10, 64 << 10, 256 << 10} {
+		b.Run(fmt.Sprintf("page=%d", page), func(b *testing.B) {
+			l := mustOpen(b, benchOptions(b, withMode(FsyncNone)))
+			fillSegment(b, l, 1, 16<<20)
+			b.ReportAllocs()
+			b.SetBytes(int64(page))
+			at := uint64(0)
+			for b.Loop() {
+				p, err := l.Read(at, page)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if at = p.Next; at > l.Committed()-2000 {
 					at = 0
 				}
 				p.Release()

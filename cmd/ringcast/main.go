@@ -29,6 +29,7 @@ type cli struct {
 	Cache      cacheCmd                  `cmd:"" help:"Read and write caches."`
 	Token      tokenCmd                  `cmd:"" help:"Make signing keys and tokens, look into tokens."`
 	Demo       demoCmd                   `cmd:"" help:"Start a broker, publish a text, kill the broker, read everything back and compare."`
+	Perf       perfCmd                   `cmd:"" help:"Measure this machine: durable appends against their limit and their rivals."`
 	Version    versionCmd                `cmd:"" help:"Print the version."`
 	Completion kongcompletion.Completion `cmd:"" help:"Print shell code for tab completion."`
 }

@@ -63,3 +63,41 @@ func (p *progress) End() {
 	p.bar.SetTotal(-1, true) // whatever was transferred was all
 	p.pool.Wait()
 }
+
+// steps is a bar on the terminal that counts turns of something. A nil one does nothing.
+type steps struct {
+	pool *mpb.Progress
+	bar  *mpb.Bar
+}
+
+// newSteps starts a bar whose length is told by Set. It returns nil unless standard error is a
+// terminal and the output is for people.
+func newSteps(env *environment, label string) *steps {
+	if env.json || !terminal(env.stderr) {
+		return nil
+	}
+	s := &steps{pool: mpb.New(mpb.WithOutput(env.stderr), mpb.WithWidth(50))}
+	s.bar = s.pool.AddBar(0,
+		mpb.PrependDecorators(decor.Name(label+" "), decor.CountersNoUnit("%d / %d")),
+		mpb.AppendDecorators(decor.Percentage(), decor.Name(" "), decor.AverageETA(decor.ET_STYLE_GO)),
+		mpb.BarRemoveOnComplete())
+	return s
+}
+
+// Set says how far it is.
+func (s *steps) Set(done, total int) {
+	if s != nil {
+		s.bar.SetTotal(int64(total), false)
+		s.bar.SetCurrent(int64(done))
+	}
+}
+
+// End takes the bar away and waits for its goroutines. It may be called again.
+func (s *steps) End() {
+	if s == nil || s.pool == nil {
+		return
+	}
+	s.bar.SetTotal(-1, true)
+	s.pool.Wait()
+	s.pool = nil
+}
