@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ringcast/ringcast/ring"
 	"github.com/ringcast/ringcast/sched"
@@ -45,6 +46,9 @@ type executor struct {
 	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
 	periodic []*shard
 	nextTick int64
+	// unmarked are logs whose durable.mark is behind; nextMark is when that is mended.
+	unmarked []*shard
+	nextMark int64
 	// shards are those that the executor owns, held is what their replay rings keep alive, hand is
 	// where the next shrinking of the rings begins.
 	shards []*shard
@@ -86,8 +90,12 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 		more = true
 	}
 	wakeAt = e.tick(now)
+	e.markLogs(now)
 	if e.submit() {
 		more = true
+	}
+	if len(e.unmarked) > 0 && !e.stopping {
+		wakeAt = earlier(wakeAt, e.nextMark)
 	}
 	e.release()
 	if e.b.retained.Load() > e.b.opts.RetainedBytes {
@@ -178,6 +186,10 @@ func (e *executor) submit() (again bool) {
 			s.jobs++
 			e.b.files.run(s, job)
 		}
+		if s.log.Unmarked() && !s.unmarked {
+			s.unmarked = true
+			e.unmarked = append(e.unmarked, s)
+		}
 		if e.inflight >= e.engine.Depth() {
 			kept = append(kept, s)
 			continue
@@ -229,6 +241,36 @@ func (e *executor) tick(now int64) (wakeAt int64) {
 	return e.nextTick
 }
 
+// markInterval is how long durable.mark of a log may be behind.
+const markInterval = int64(250 * time.Millisecond)
+
+// markLogs has the marks written that are behind, once in a while and not with each commit. When the
+// executor stops, closing the logs does it.
+func (e *executor) markLogs(now int64) {
+	if len(e.unmarked) == 0 {
+		e.nextMark = now + markInterval
+	}
+	if now < e.nextMark || e.stopping {
+		return
+	}
+	for _, s := range e.unmarked {
+		s.unmarked = false
+		s.log.Rest()
+		e.markDirty(s)
+	}
+	clear(e.unmarked)
+	e.unmarked = e.unmarked[:0]
+	e.nextMark = now + markInterval
+}
+
+// earlier returns the earlier of two times, of which 0 is never.
+func earlier(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
 // leave has the shard refuse everything from now on and let go of it when nothing is in flight.
 func (e *executor) leave(s *shard) {
 	s.gone = true
@@ -238,6 +280,7 @@ func (e *executor) leave(s *shard) {
 	is := func(other *shard) bool { return other == s }
 	e.periodic = slices.DeleteFunc(e.periodic, is)
 	e.shards = slices.DeleteFunc(e.shards, is)
+	e.unmarked = slices.DeleteFunc(e.unmarked, is)
 	e.leaving = append(e.leaving, s)
 }
 

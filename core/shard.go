@@ -36,6 +36,7 @@ type shard struct {
 	readers *fanout.Registry // snapshot for anyone
 
 	dirty    bool // in exec.dirty
+	unmarked bool // in exec.unmarked
 	inflight int  // operations of the log that the engine holds
 	jobs     int  // file jobs of the log that the workers hold
 	gone     bool // the stream was deleted: claims are refused

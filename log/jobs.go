@@ -48,6 +48,7 @@ type Job struct {
 	size    int64
 	index   *memIndex
 	mark    Mark
+	buf     [markBytes]byte
 
 	from, to, zeroed int64       // extend; zeroed: the result
 	stop             atomic.Bool // extend: the owner needs the region, or the job's place

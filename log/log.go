@@ -46,6 +46,7 @@ type Log struct {
 	poison    error    // wraps ErrPoisoned
 	closed    bool
 	closing   bool
+	rest      bool // the owner has time for the mark
 
 	syncOp     ring.Op // periodic
 	syncing    bool

@@ -53,6 +53,7 @@ func mustOpen(t testing.TB, o Options) *Log {
 // pump does the owner's duties until nothing is left, running operations and jobs in place.
 func pump(l *Log) []Outcome {
 	var outs []Outcome
+	l.Rest()
 	for {
 		if j := l.TakeJob(); j != nil {
 			j.Run()

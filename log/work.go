@@ -38,6 +38,7 @@ func (l *Log) TakeJob() *Job {
 		l.nextID++
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
+		l.rest = false
 	case l.extendDue():
 		l.extendJob()
 	case l.trimDue():
@@ -95,14 +96,21 @@ func (l *Log) prepareDue() bool {
 		t.written >= max(l.o.SegmentBytes/2, l.prepareAfter)
 }
 
-// markDue: the durable bound has moved. The mark matters for a log that is at rest; while writes
-// keep coming it is enough that it is not far behind.
+// Unmarked says that durable.mark is behind what is durable: Rest is to be called in a while. Owner
+// only.
+func (l *Log) Unmarked() bool {
+	return l.mark != l.marked && !(l.jobOut && l.job.kind == jobMark && l.job.mark == l.mark)
+}
+
+// Rest has durable.mark written, if it is behind. The owner calls it some time after it found the log
+// Unmarked. Each commit of a lone publisher would else cost a second write; and while writes keep
+// coming it is enough that the mark is not far behind. Owner only.
+func (l *Log) Rest() { l.rest = true }
+
+// markDue: the durable bound has moved, and it is time to say so.
 func (l *Log) markDue() bool {
-	if l.mark == l.marked {
-		return false
-	}
-	return l.flight == nil && l.filling.entries == 0 || l.mark.Segment != l.marked.Segment ||
-		l.mark.Bytes-l.marked.Bytes >= markLagBytes
+	return l.mark != l.marked && (l.rest || l.closing || l.mark.Segment != l.marked.Segment ||
+		l.mark.Bytes-l.marked.Bytes >= markLagBytes)
 }
 
 // JobDone takes back a job whose Run has returned.
