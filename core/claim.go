@@ -44,7 +44,7 @@ func (s *shard) claimRun(lane *sched.Lane[*task]) int {
 	}
 	s.exec.markDirty(s)
 	// Duplicates and empty publishes may have nothing to wait for.
-	s.complete(s.log.Committed())
+	s.exec.settleLater(s, log.Outcome{Committed: s.log.Committed()})
 	return max(n, 1)
 }
 
@@ -115,11 +115,27 @@ func (s *shard) claim(t *task) bool {
 }
 
 // opDone continues the shard after an operation of its log.
-func (s *shard) opDone(op *ring.Op) { s.settle(s.log.OpDone(op)) }
+func (s *shard) opDone(op *ring.Op) { s.ended(s.log.OpDone(op)) }
 
 // jobDone continues the shard after a file job of its log.
-func (s *shard) jobDone(job *log.Job) { s.settle(s.log.JobDone(job)) }
+func (s *shard) jobDone(job *log.Job) { s.ended(s.log.JobDone(job)) }
 
+// ended takes an outcome of the log. What it makes visible and whom it answers is settled at the end
+// of the step, when the log's next group is on its way to the disk; a failure is settled at once,
+// before anything else is claimed.
+func (s *shard) ended(out log.Outcome) {
+	e := s.exec
+	e.markDirty(s)
+	if s.lane.Blocked() {
+		e.queue.Unblock(s.lane)
+	}
+	e.settleLater(s, out)
+	if out.Err != nil || out.Committed < s.visible.Load() {
+		e.settle()
+	}
+}
+
+// settle makes an outcome visible and answers.
 func (s *shard) settle(out log.Outcome) {
 	s.complete(out.Committed)
 	if out.Committed < s.visible.Load() {
@@ -131,10 +147,6 @@ func (s *shard) settle(out log.Outcome) {
 	}
 	if out.Err != nil {
 		s.fail(out)
-	}
-	s.exec.markDirty(s)
-	if s.lane.Blocked() {
-		s.exec.queue.Unblock(s.lane)
 	}
 }
 

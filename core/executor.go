@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringcast/ringcast/log"
 	"github.com/ringcast/ringcast/ring"
 	"github.com/ringcast/ringcast/sched"
 	"github.com/ringcast/ringcast/wire"
@@ -39,6 +40,8 @@ type executor struct {
 	// dirty are shards whose log may have an operation to submit or a file job to run.
 	dirty []*shard
 	ops   []*ring.Op
+	// outcomes are what the logs have answered in this step, in order, and is not settled.
+	outcomes []outcome
 	// inflight is how many operations the engine holds, never above its depth (HZ-23); jobs is
 	// how many file jobs are with the workers.
 	inflight int
@@ -91,9 +94,11 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 	}
 	wakeAt = e.tick(now)
 	e.markLogs(now)
+	// The disk first: while it writes the next groups, the publishes of the last ones are answered.
 	if e.submit() {
 		more = true
 	}
+	e.settle()
 	if len(e.unmarked) > 0 && !e.stopping {
 		wakeAt = earlier(wakeAt, e.nextMark)
 	}
@@ -161,6 +166,25 @@ func (e *executor) claimJobs() bool {
 		e.queue.Done(lane)
 	}
 	return e.queue.Len() > 0
+}
+
+// outcome is an outcome of a shard's log.
+type outcome struct {
+	shard *shard
+	out   log.Outcome
+}
+
+func (e *executor) settleLater(s *shard, out log.Outcome) {
+	e.outcomes = append(e.outcomes, outcome{s, out})
+}
+
+// settle settles the outcomes of this step.
+func (e *executor) settle() {
+	for _, o := range e.outcomes {
+		o.shard.settle(o.out)
+	}
+	clear(e.outcomes)
+	e.outcomes = e.outcomes[:0]
 }
 
 // markDirty has the shard's log looked at before the step ends.

@@ -36,6 +36,7 @@ type owner struct {
 	// The executor's goroutine only.
 	dirty    []*shard
 	ops      []*ring.Op
+	outcomes []outcome // of this step, not settled
 	inflight int
 	working  int // jobs with the workers
 	periodic bool
@@ -163,7 +164,11 @@ func (o *owner) Step(now int64) (again bool, wakeAt int64) {
 		o.take(n.Value)
 	}
 	wakeAt = o.tick(now)
-	o.submit()
+	o.submit() // the disk first, as in the broker
+	if len(o.outcomes) > 0 {
+		o.settle()
+		o.submit()
+	}
 	if o.stopping && o.inflight == 0 && o.working == 0 && len(o.dirty) == 0 {
 		o.stopping = false
 		close(o.quiet)
@@ -178,10 +183,10 @@ func (o *owner) take(t *task) {
 		s.append(t)
 	case taskOp:
 		o.inflight--
-		s.settle(s.log.OpDone(t.op))
+		s.ended(s.log.OpDone(t.op))
 	case taskJob:
 		o.working--
-		s.settle(s.log.JobDone(t.job))
+		s.ended(s.log.JobDone(t.job))
 	case taskCall:
 		t.call()
 	}
@@ -230,6 +235,29 @@ func (s *shard) mark() {
 		s.dirty = true
 		s.owner.dirty = append(s.owner.dirty, s)
 	}
+}
+
+// ended keeps an outcome until the next group is on its way to the disk, but for a failure.
+func (s *shard) ended(out log.Outcome) {
+	s.owner.outcomes = append(s.owner.outcomes, outcome{s, out})
+	s.mark()
+	if out.Err != nil {
+		s.owner.settle()
+	}
+}
+
+// outcome is an outcome of a shard's log.
+type outcome struct {
+	shard *shard
+	out   log.Outcome
+}
+
+func (o *owner) settle() {
+	for _, e := range o.outcomes {
+		e.shard.settle(e.out)
+	}
+	clear(o.outcomes)
+	o.outcomes = o.outcomes[:0]
 }
 
 // settle answers what out decides.
