@@ -118,7 +118,11 @@ func (s *shard) claim(t *task) bool {
 func (s *shard) opDone(op *ring.Op) { s.settle(s.log.OpDone(op)) }
 
 // jobDone continues the shard after a file job of its log.
-func (s *shard) jobDone(job *log.Job) { s.settle(s.log.JobDone(job)) }
+func (s *shard) jobDone(job *log.Job) {
+	out := s.log.JobDone(job)
+	s.trimmed(job)
+	s.settle(out)
+}
 
 func (s *shard) settle(out log.Outcome) {
 	s.complete(out.Committed)

@@ -45,6 +45,9 @@ type executor struct {
 	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
 	periodic []*shard
 	nextTick int64
+	// limited are the shards with a retention bound; nextRetain is when they are looked at next.
+	limited    []*shard
+	nextRetain int64
 	// shards are those that the executor owns, held is what their replay rings keep alive, hand is
 	// where the next shrinking of the rings begins.
 	shards []*shard
@@ -85,7 +88,7 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 	if e.claimJobs() {
 		more = true
 	}
-	wakeAt = e.tick(now)
+	wakeAt = earlier(e.tick(now), e.retention(now))
 	if e.submit() {
 		more = true
 	}
@@ -237,6 +240,8 @@ func (e *executor) leave(s *shard) {
 	}
 	is := func(other *shard) bool { return other == s }
 	e.periodic = slices.DeleteFunc(e.periodic, is)
+	e.limited = slices.DeleteFunc(e.limited, is)
+	s.holdRetention()
 	e.shards = slices.DeleteFunc(e.shards, is)
 	e.leaving = append(e.leaving, s)
 }
@@ -264,6 +269,9 @@ func (e *executor) release() {
 // taskCall.
 func (e *executor) stop() {
 	e.stopping = true
+	for _, s := range e.shards {
+		s.holdRetention()
+	}
 	for {
 		lane, ok := e.queue.Next()
 		if !ok {
