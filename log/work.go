@@ -38,10 +38,10 @@ func (l *Log) TakeJob() *Job {
 		l.nextID++
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
-	case l.extendDue():
-		l.extendJob()
 	case l.trimDue():
 		l.trimJob()
+	case l.extendDue():
+		l.extendJob()
 	default:
 		return nil
 	}
