@@ -73,7 +73,7 @@ func (r *receiver) after(ctx context.Context, end error) (*eventStream, error) {
 	if _, gap := errors.AsType[*GapError](end); gap {
 		return nil, end
 	}
-	if !r.cursor.known {
+	if !r.cursor.known && !errors.Is(end, errLagged) {
 		// Without offsets nobody can tell what was missed.
 		gap := r.gap("interrupted", 0, 0, fmt.Errorf("%w: %w", ErrInterrupted, end))
 		if err := r.tell(ctx, gap); err != nil {
@@ -307,11 +307,7 @@ func (r *receiver) message(ctx context.Context, es *eventStream, payload []byte)
 	case *wire.EventBatch:
 		return r.push(ctx, r.convert(m.BaseOffset, m.Payloads...))
 	case *wire.SubscriptionLagged:
-		// Resuming behind the last record received is exact; the broker's word is for a
-		// subscription that has received nothing and was told no offset.
-		if !r.cursor.known {
-			r.cursor.resumeAt(m.ResumeFrom)
-		}
+		r.cursor.lagged(m.ResumeFrom)
 		return errLagged
 	case *wire.ShardMoved:
 		if m.ResumeFrom != nil {

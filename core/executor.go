@@ -52,6 +52,9 @@ type executor struct {
 	// unmarked are logs whose durable.mark is behind; nextMark is when that is mended.
 	unmarked []*shard
 	nextMark int64
+	// limited are the shards with a retention bound; nextRetain is when they are looked at next.
+	limited    []*shard
+	nextRetain int64
 	// shards are those that the executor owns, held is what their replay rings keep alive, hand is
 	// where the next shrinking of the rings begins.
 	shards []*shard
@@ -92,7 +95,7 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 	if e.claimJobs() {
 		more = true
 	}
-	wakeAt = e.tick(now)
+	wakeAt = earlier(e.tick(now), e.retention(now))
 	e.markLogs(now)
 	// The disk first: while it writes the next groups, the publishes of the last ones are answered.
 	if e.submit() {
@@ -287,14 +290,6 @@ func (e *executor) markLogs(now int64) {
 	e.nextMark = now + markInterval
 }
 
-// earlier returns the earlier of two times, of which 0 is never.
-func earlier(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
 // leave has the shard refuse everything from now on and let go of it when nothing is in flight.
 func (e *executor) leave(s *shard) {
 	s.gone = true
@@ -303,6 +298,8 @@ func (e *executor) leave(s *shard) {
 	}
 	is := func(other *shard) bool { return other == s }
 	e.periodic = slices.DeleteFunc(e.periodic, is)
+	e.limited = slices.DeleteFunc(e.limited, is)
+	s.holdRetention()
 	e.shards = slices.DeleteFunc(e.shards, is)
 	e.unmarked = slices.DeleteFunc(e.unmarked, is)
 	e.leaving = append(e.leaving, s)
@@ -331,6 +328,9 @@ func (e *executor) release() {
 // taskCall.
 func (e *executor) stop() {
 	e.stopping = true
+	for _, s := range e.shards {
+		s.holdRetention()
+	}
 	for {
 		lane, ok := e.queue.Next()
 		if !ok {
