@@ -168,7 +168,7 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkStage(b *testing.B) {
 	for _, size := range []int{256, 4096, 64 << 10} {
 		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
-			l := mustOpen(b, benchOptions(b, withMode(FsyncNone), withSegment(4<<30)))
+			l := mustOpen(b, benchOptions(b, withMode(FsyncNone), withSegment(4<<30), func(o *Options) { o.NoPreWrite = true }))
 			commitOne(b, l, 1, 8) // the segment is there
 			buf := testPool.Get(size + 8)
 			e := &Entry{Kind: KindRecords, Count: 1, Section: wire.AppendSection(buf.Bytes()[:0], make([]byte, size)), Buf: buf}
@@ -202,7 +202,8 @@ func BenchmarkGroup(b *testing.B) {
 	for _, n := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("entries=%d", n), func(b *testing.B) {
 			const size = 256
-			l := mustOpen(b, benchOptions(b, withMode(FsyncOnCommit)))
+			l := mustOpen(b, benchOptions(b, withMode(FsyncOnCommit), func(o *Options) { o.NoPreWrite = true }))
+			commitOne(b, l, 1, 8) // the segment is there
 			buf := testPool.Get(size + 8)
 			e := &Entry{Kind: KindRecords, Count: 1, Section: wire.AppendSection(buf.Bytes()[:0], make([]byte, size)), Buf: buf}
 			b.ReportAllocs()

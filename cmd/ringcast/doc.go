@@ -1,5 +1,5 @@
 // Command ringcast is everything that a person does at a terminal: publish, subscribe, manage
-// streams, read and write caches, make tokens, and see the demo.
+// streams, read and write caches, make tokens, see the demo and measure the disk.
 //
 //	args, RINGCAST_* variables, config file --> settings --> client (QUIC) or adminAPI (HTTP)
 //	                                               |

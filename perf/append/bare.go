@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,8 +33,29 @@ var bareKinds = []bareKind{
 type bare struct {
 	fs      ring.FS
 	dir     string
-	size    int64 // of one pre-written file
+	kinds   []bareKind // that this file system can
+	size    int64      // of one pre-written file
 	written []string
+}
+
+// newBare finds out which loops the file system of dir can run; refused says why not all of them.
+func newBare(fs ring.FS, dir string) (b *bare, refused, err error) {
+	b = &bare{fs: fs, dir: dir, kinds: bareKinds}
+	name := filepath.Join(dir, "probe")
+	f, err := fs.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	direct, refused := fs.OpenDirect(name, true)
+	switch {
+	case refused == nil:
+		err = direct.Close()
+	case errors.Is(refused, ring.ErrUnsupported):
+		b.kinds = slices.DeleteFunc(slices.Clone(bareKinds), func(k bareKind) bool { return k.direct })
+	default:
+		err = refused
+	}
+	return b, refused, errors.Join(err, f.Close(), fs.Remove(name))
 }
 
 // bareFiles is how many files the loops of a cell write to: as many as can be written at once.

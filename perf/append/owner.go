@@ -42,7 +42,8 @@ type owner struct {
 	periodic bool
 	nextTick int64
 	micros   uint64
-	stopping bool
+	stopping bool // for good: nothing is begun any more
+	stopped  bool
 	quiet    chan struct{} // closed when the executor was told to stop and nothing is in flight
 }
 
@@ -138,6 +139,11 @@ func (o *owner) stop() error {
 	t := newTask(taskCall, nil)
 	t.call = func() { o.stopping = true }
 	o.inbox.Push(&t.node)
+	return o.stopNow()
+}
+
+// stopNow is the rest of stop, once the executor was told.
+func (o *owner) stopNow() error {
 	<-o.quiet
 	o.cancel()
 	close(o.jobs)
@@ -169,8 +175,8 @@ func (o *owner) Step(now int64) (again bool, wakeAt int64) {
 		o.settle()
 		o.submit()
 	}
-	if o.stopping && o.inflight == 0 && o.working == 0 && len(o.dirty) == 0 {
-		o.stopping = false
+	if o.stopping && !o.stopped && o.inflight == 0 && o.working == 0 && len(o.dirty) == 0 {
+		o.stopped = true
 		close(o.quiet)
 	}
 	return !o.inbox.Empty(), wakeAt

@@ -178,6 +178,9 @@ func makeWritten(fs ring.FS, dir string, n int, size int64) ([]string, error) {
 			return nil, err
 		}
 		f, err := fs.OpenDirect(names[i], false)
+		if errors.Is(err, ring.ErrUnsupported) {
+			f, err = fs.Open(names[i], os.O_RDWR, 0)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +200,10 @@ func fullSize(fs ring.FS, name string, size int64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Allocate(0, size), f.Truncate(size), f.Sync(), f.Close())
+	if err := f.Allocate(0, size); err != nil && !errors.Is(err, ring.ErrUnsupported) {
+		return errors.Join(err, f.Close())
+	}
+	return errors.Join(f.Truncate(size), f.Sync(), f.Close())
 }
 
 type prewriteResult struct {

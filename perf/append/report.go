@@ -179,6 +179,9 @@ func (r *Report) add(c Cell, rounds []*round) {
 		}
 		r.Rows = append(r.Rows, row)
 		for _, k := range bareKinds {
+			if _, ran := first.bare[engine][k.name]; !ran {
+				continue
+			}
 			r.Limits = append(r.Limits, Limit{c, engine, k.name, numbers(collect(rounds, func(d *round) Measure { return d.bare[engine][k.name] }))})
 		}
 		r.judge(row)

@@ -29,6 +29,8 @@ type Options struct {
 	Progress func(done, total int)
 	// Warnings gets a line about what could not be measured. nil = nobody.
 	Warnings io.Writer
+
+	fs ring.FS // of the bare loops; nil = the system's
 }
 
 // bytesMax bounds what one turn writes: files are removed after it.
@@ -80,14 +82,16 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.Warnings == nil {
 		o.Warnings = io.Discard
 	}
+	if o.fs == nil {
+		o.fs = ring.OS()
+	}
 	dir, err := os.MkdirTemp(o.Dir, "ringcast-append-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	r := &runner{o: o, dir: dir, fs: ring.OS()}
+	r := &runner{o: o, dir: dir, fs: o.fs}
 	r.report = &Report{Machine: machine(), Rounds: o.Rounds, Turn: o.Length}
-	r.bare = &bare{fs: r.fs, dir: dir}
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
@@ -119,6 +123,13 @@ type runner struct {
 
 // open finds out which engines and peers there are.
 func (r *runner) open(ctx context.Context) error {
+	bare, refused, err := newBare(r.fs, r.dir)
+	if err != nil {
+		return err
+	}
+	if r.bare = bare; refused != nil {
+		r.missing("the bare loop of direct writes", refused.Error())
+	}
 	for _, kind := range r.o.Engines {
 		e, _, fell, err := openEngine(kind, r.dir)
 		if err != nil {
@@ -193,8 +204,8 @@ func (r *runner) round(ctx context.Context, c Cell, number int) (*round, error) 
 				}
 			}
 			loops := map[string]Measure{}
-			for i := range bareKinds {
-				k := bareKinds[(i+number)%len(bareKinds)]
+			for i := range r.bare.kinds {
+				k := r.bare.kinds[(i+number)%len(r.bare.kinds)]
 				if loops[k.name], err = r.bare.run(ctx, k, c, max(int64(m.WriteBytes), 1), half); err != nil {
 					return fmt.Errorf("bare loop, %s: %w", k.name, err)
 				}

@@ -48,8 +48,7 @@ func fakePeers() {
 	}
 }
 
-// skipWithoutDirect skips where the file system cannot write past the page cache: one of the bare
-// loops needs it.
+// skipWithoutDirect skips where the file system cannot write past the page cache.
 func skipWithoutDirect(t *testing.T, dir string) {
 	t.Helper()
 	name := filepath.Join(dir, "probe")
@@ -71,9 +70,8 @@ func skipWithoutDirect(t *testing.T, dir string) {
 func testRun(t *testing.T, change func(*Options)) (Options, *Report, error) {
 	t.Helper()
 	dir := t.TempDir()
-	skipWithoutDirect(t, dir)
 	o := Options{
-		Cells:   Cells([]int{1, 5}, []int{1, 3}, []int{100}, []string{"on_commit", "periodic", "none"}),
+		Cells:   Cells([]int{1, 5}, []int{3}, []int{100}, []string{"on_commit", "periodic", "none"}),
 		Engines: []string{ring.Portable}, Rounds: 2, Length: 20 * time.Millisecond, Dir: dir,
 	}
 	change(&o)
@@ -86,6 +84,7 @@ func testRun(t *testing.T, change func(*Options)) (Options, *Report, error) {
 // the numbers fit each other; what is missing is named; no file is left behind.
 func TestRunComparesEveryLoad(t *testing.T) {
 	t.Setenv("RINGCAST_TEST_PEER", "1")
+	skipWithoutDirect(t, t.TempDir())
 	var done, total int
 	o, r, err := testRun(t, func(o *Options) {
 		o.Engines = []string{ring.Portable, ring.Portable + growingSuffix, "nosuch"}
@@ -159,7 +158,6 @@ func TestRunWithoutPeers(t *testing.T) {
 // An interrupt ends the run, with nothing left behind.
 func TestInterruptedRunCleansUp(t *testing.T) {
 	dir := t.TempDir()
-	skipWithoutDirect(t, dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	o := Options{Cells: Cells([]int{1, 64}, []int{1}, []int{256}, []string{"on_commit"}), Engines: []string{ring.Portable}, Rounds: 1000, Length: 5 * time.Millisecond, Dir: dir,
 		Progress: func(int, int) { cancel() }}
@@ -176,4 +174,25 @@ func testProgram(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return self
+}
+
+// indirect is a file system without direct writes.
+type indirect struct{ ring.FS }
+
+func (indirect) OpenDirect(name string, _ bool) (ring.File, error) {
+	return nil, &ring.Error{Op: "open direct", Path: name, Class: ring.ErrUnsupported, Err: ring.ErrUnsupported}
+}
+
+// Where the file system cannot write past the page cache, the other loops are the limit, and the
+// report says so.
+func TestRunWithoutDirectWrites(t *testing.T) {
+	_, r, err := testRun(t, func(o *Options) {
+		o.Cells, o.Rounds, o.fs = o.Cells[:1], 1, indirect{ring.OS()}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Limits) != 2 || r.Rows[0].OfBare.Median <= 0 || r.Missing[0].What != "the bare loop of direct writes" {
+		t.Errorf("limits %+v, missing %+v, row %+v", r.Limits, r.Missing, r.Rows[0].Numbers)
+	}
 }
