@@ -11,6 +11,7 @@ type cursor struct {
 	next  uint64     // first offset not yet handed to the reader's queue
 	known bool       // next is valid: the stream has offsets
 	moved bool       // something was received since the subscription was (re)opened
+	began bool       // something was received at all
 	holes int        // reopened at this place because of a hole, in a row
 }
 
@@ -48,7 +49,7 @@ func (c *cursor) frame(hasBase bool, base, skipped uint64, count uint32) (v fram
 		if c.known {
 			return frameBroken, 0
 		}
-		c.moved = true
+		c.moved, c.began = true, true
 		return frameTake, 0
 	}
 	end := base + uint64(count)
@@ -66,8 +67,19 @@ func (c *cursor) frame(hasBase bool, base, skipped uint64, count uint32) (v fram
 	case base < c.next:
 		skip = uint32(c.next - base)
 	}
-	c.next, c.moved, c.holes = end, true, 0
+	c.next, c.moved, c.began, c.holes = end, true, true, 0
 	return frameTake, skip
+}
+
+// lagged takes the broker's word that it dropped what comes next. Resuming behind the last record
+// received is exact; its offset is for a subscription that has received nothing and was told none.
+func (c *cursor) lagged(resumeFrom uint64) {
+	switch {
+	case !c.known:
+		c.resumeAt(resumeFrom)
+	case !c.began && c.start.Kind == wire.StartEarliest:
+		c.known = false // what was the oldest record is gone: it asks for the oldest again
+	}
 }
 
 // resumeAt moves the cursor to where the broker says that the rest is, if that is further on than

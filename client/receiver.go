@@ -307,11 +307,7 @@ func (r *receiver) message(ctx context.Context, es *eventStream, payload []byte)
 	case *wire.EventBatch:
 		return r.push(ctx, r.convert(m.BaseOffset, m.Payloads...))
 	case *wire.SubscriptionLagged:
-		// Resuming behind the last record received is exact; the broker's word is for a
-		// subscription that has received nothing and was told no offset.
-		if !r.cursor.known {
-			r.cursor.resumeAt(m.ResumeFrom)
-		}
+		r.cursor.lagged(m.ResumeFrom)
 		return errLagged
 	case *wire.ShardMoved:
 		if m.ResumeFrom != nil {

@@ -118,7 +118,11 @@ func (s *shard) claim(t *task) bool {
 func (s *shard) opDone(op *ring.Op) { s.ended(s.log.OpDone(op)) }
 
 // jobDone continues the shard after a file job of its log.
-func (s *shard) jobDone(job *log.Job) { s.ended(s.log.JobDone(job)) }
+func (s *shard) jobDone(job *log.Job) {
+	out := s.log.JobDone(job)
+	s.trimmed(job)
+	s.ended(out)
+}
 
 // ended takes an outcome of the log. What it makes visible and whom it answers is settled at the end
 // of the step, when the log's next group is on its way to the disk; a failure is settled at once,

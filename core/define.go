@@ -146,6 +146,9 @@ func (b *Broker) changeStream(st *Stream, key []byte, def StreamDef) error {
 		return createError(err)
 	}
 	st.def.Store(&def)
+	if def.Durable {
+		return st.applyRetention()
+	}
 	return nil
 }
 

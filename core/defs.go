@@ -23,7 +23,8 @@ type StreamDef struct {
 	Fsync string `json:"fsync,omitempty"`
 	// Routing is "modulo" (default) or "jump_hash"; fixed at creation.
 	Routing string `json:"routing"`
-	// RetentionBytes and RetentionSeconds bound what is kept; nil = unlimited, 0 is refused.
+	// RetentionBytes and RetentionSeconds bound what each shard keeps; nil = the broker's bound, 0
+	// is refused.
 	RetentionBytes   *int64 `json:"retention_bytes,omitempty"`
 	RetentionSeconds *int64 `json:"retention_seconds,omitempty"`
 }
@@ -33,9 +34,18 @@ type StreamInfo struct {
 	StreamDef
 	ID      uint64    `json:"id"`
 	Created time.Time `json:"created"`
+	// Retention is what is in force: the stream's own bounds, the broker's where it has none; nil
+	// when everything is kept.
+	Retention *RetentionInfo `json:"retention,omitempty"`
 	// Ack says what an acknowledgement of this stream promises (HZ-1).
 	Ack       string      `json:"ack"`
 	ShardInfo []ShardInfo `json:"shard_info,omitempty"`
+}
+
+// RetentionInfo is the bounds of each shard; 0 = none.
+type RetentionInfo struct {
+	Bytes   int64 `json:"bytes,omitempty"`
+	Seconds int64 `json:"seconds,omitempty"`
 }
 
 // ShardInfo is the state of one shard at one moment.

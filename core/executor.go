@@ -52,6 +52,9 @@ type executor struct {
 	// unmarked are logs whose durable.mark is behind; nextMark is when that is mended.
 	unmarked []*shard
 	nextMark int64
+	// limited are the shards with a retention bound; nextRetain is when they are looked at next.
+	limited    []*shard
+	nextRetain int64
 	// shards are those that the executor owns, held is what their replay rings keep alive, hand is
 	// where the next shrinking of the rings begins.
 	shards []*shard
@@ -92,7 +95,7 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 	if e.claimJobs() {
 		more = true
 	}
-	wakeAt = e.tick(now)
+	wakeAt = earlier(e.tick(now), e.retention(now))
 	e.markLogs(now)
 	// The disk first: while it writes the next groups, the publishes of the last ones are answered.
 	if e.submit() {
@@ -303,6 +306,8 @@ func (e *executor) leave(s *shard) {
 	}
 	is := func(other *shard) bool { return other == s }
 	e.periodic = slices.DeleteFunc(e.periodic, is)
+	e.limited = slices.DeleteFunc(e.limited, is)
+	s.holdRetention()
 	e.shards = slices.DeleteFunc(e.shards, is)
 	e.unmarked = slices.DeleteFunc(e.unmarked, is)
 	e.leaving = append(e.leaving, s)
@@ -331,6 +336,9 @@ func (e *executor) release() {
 // taskCall.
 func (e *executor) stop() {
 	e.stopping = true
+	for _, s := range e.shards {
+		s.holdRetention()
+	}
 	for {
 		lane, ok := e.queue.Next()
 		if !ok {

@@ -40,6 +40,13 @@ type Options struct {
 	// their tails, because syncs are cheaper then.
 	NoPreallocate bool
 
+	// RetentionBytes and RetentionAge bound what a shard of a durable stream keeps that has no bound
+	// of its own. Default 0: everything.
+	RetentionBytes int64
+	RetentionAge   time.Duration
+	// RetentionInterval is how often the logs are looked at for what is to go. Default 60 s.
+	RetentionInterval time.Duration
+
 	// PublishInflightBytes bounds the bytes of accepted, unfinished publishes. Default 64 MiB.
 	PublishInflightBytes int64
 	// PublishConnInflightBytes is the same for one identity on one connection. Default 16 MiB.
@@ -95,6 +102,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.FsyncInterval = cmp.Or(o.FsyncInterval, 250*time.Millisecond)
 	o.SegmentBytes = cmp.Or(o.SegmentBytes, 256<<20)
+	o.RetentionInterval = cmp.Or(o.RetentionInterval, time.Minute)
 	o.PublishInflightBytes = cmp.Or(o.PublishInflightBytes, 64<<20)
 	o.PublishConnInflightBytes = cmp.Or(o.PublishConnInflightBytes, 16<<20)
 	o.PublishQueueDepth = cmp.Or(o.PublishQueueDepth, 64)
@@ -140,6 +148,9 @@ func (o Options) Validate() error {
 	}
 	if o.FsyncInterval < 0 {
 		bad("FsyncInterval %v is negative", o.FsyncInterval)
+	}
+	if o.RetentionBytes < 0 || o.RetentionAge < 0 || o.RetentionInterval < 0 {
+		bad("a retention bound or interval is negative")
 	}
 	if o.PublishInflightBytes < 0 || o.PublishConnInflightBytes < 0 {
 		bad("publish byte budgets must be positive")

@@ -70,6 +70,7 @@ func (s *shard) attach() {
 	if s.log == nil {
 		return
 	}
+	s.limit()
 	if s.stream.mode == log.FsyncPeriodic {
 		s.exec.periodic = append(s.exec.periodic, s)
 	}

@@ -15,13 +15,15 @@ type executorStats struct {
 	submits, ops              uint64
 	finished, failed, refused uint64
 	ackedDropped, full        uint64
+	trimmed, trimmedBytes     uint64
+	trimFailed                uint64
 
-	published [10]atomic.Uint64
+	published [12]atomic.Uint64
 	queued    atomic.Int64
 }
 
 func (s *executorStats) flush(e *executor) {
-	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full} {
+	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed} {
 		if s.published[i].Load() != v {
 			s.published[i].Store(v)
 		}
@@ -43,6 +45,9 @@ type ExecutorStatus struct {
 	AckedDropped uint64
 	// StorageFull counts publishes refused because the disk was full.
 	StorageFull uint64
+	// Trimmed counts the segments that retention has deleted, of TrimmedBytes; TrimFailed deletions
+	// that failed and are tried again.
+	Trimmed, TrimmedBytes, TrimFailed uint64
 	// Queued and Admitted are publishes in lanes, and in all from admission to answer.
 	Queued, Admitted int64
 	Sched            sched.ExecutorStats
@@ -74,6 +79,7 @@ type Status struct {
 	FailedShards int
 	// FailedLogs are their directories below DATA/logs, at most FailedLogsMax of them.
 	FailedLogs    []string
+	LogBytes      int64 // of the segments that can be read, of all logs
 	Subscriptions int
 	// Delivered and Dropped count records of all subscriptions since the start.
 	DeliveredRecords uint64
@@ -111,6 +117,9 @@ func (b *Broker) Status() Status {
 					st.FailedLogs = append(st.FailedLogs, logName(s.id, sh.num))
 				}
 			}
+			if sh.log != nil {
+				st.LogBytes += sh.log.Held()
+			}
 		}
 	})
 	b.caches.all(func(*CacheInfo) { st.Caches++ })
@@ -141,6 +150,9 @@ func (e *executor) status() ExecutorStatus {
 		Refused:      s.published[6].Load(),
 		AckedDropped: s.published[7].Load(),
 		StorageFull:  s.published[8].Load(),
+		Trimmed:      s.published[9].Load(),
+		TrimmedBytes: s.published[10].Load(),
+		TrimFailed:   s.published[11].Load(),
 		Queued:       s.queued.Load(),
 		Admitted:     e.admission.Entered(),
 		Sched:        e.run.Stats(),

@@ -48,6 +48,9 @@ func (s *Stream) ShardOf(key []byte, hasKey bool) uint32 {
 func (s *Stream) Info() StreamInfo {
 	def := *s.def.Load()
 	info := StreamInfo{StreamDef: def, ID: s.id, Created: s.created, Ack: s.ackPromise()}
+	if r := s.retention(); r != (log.Retention{}) {
+		info.Retention = &RetentionInfo{Bytes: r.Bytes, Seconds: int64(r.Age / time.Second)}
+	}
 	for _, sh := range s.shards {
 		info.ShardInfo = append(info.ShardInfo, sh.info())
 	}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -185,8 +186,8 @@ func (s *Subscription) Close() {
 }
 
 // Run sends history, then the backlog, then what is published, until the subscription ends, ctx
-// ends or the sink fails. It closes the subscription. The error says why with EndSink and
-// EndStorage.
+// ends or the sink fails. It closes the subscription. The error says why with EndSink,
+// EndStorage and EndTrimmed.
 func (s *Subscription) Run(ctx context.Context, sink fanout.Sink) (End, error) {
 	defer s.Close()
 	if !s.running.CompareAndSwap(false, true) {
@@ -199,6 +200,13 @@ func (s *Subscription) Run(ctx context.Context, sink fanout.Sink) (End, error) {
 		if err != nil {
 			if why := s.ended.Load(); why != 0 && cause == EndStorage {
 				return End{Cause: endCause(fanout.EndCause(why))}, nil // the log went, with reason
+			}
+			if trimmed, ok := errors.AsType[*log.TrimmedError](err); ok && cause == EndStorage {
+				resume := trimmed.Requested
+				if s.req.Start.Kind == wire.StartEarliest && resume == s.start {
+					resume = trimmed.Oldest
+				}
+				return End{Cause: EndTrimmed, ResumeFrom: resume}, err
 			}
 			return End{Cause: cause}, err
 		}

@@ -57,14 +57,18 @@ const (
 	// EndStopped: the broker stops. What was queued has been sent; the reader resumes elsewhere
 	// or later and must not see an orderly end.
 	EndStopped
-	// EndStorage: history could not be read, or was trimmed while it was being sent. The reader
-	// must see an interruption, not an orderly end (wire.md 1.4).
+	// EndStorage: history could not be read. The reader must see an interruption, not an orderly
+	// end (wire.md 1.4).
 	EndStorage
+	// EndTrimmed: retention deleted records before the reader had got them (HZ-15). It resumes, and
+	// is refused with the oldest offset.
+	EndTrimmed
 )
 
 // End is how a subscription ended.
 type End struct {
 	Cause EndCause
-	// ResumeFrom is the first offset not delivered, with EndLagged.
+	// ResumeFrom is the first offset not delivered, with EndLagged and EndTrimmed. For a reader that
+	// asked for the oldest record and has got none it is what is the oldest now.
 	ResumeFrom uint64
 }

@@ -41,10 +41,7 @@ func (l *Log) Retain(now, floor uint64) {
 		return
 	}
 	v := l.view.Load()
-	var held int64
-	for _, s := range v.segs {
-		held += s.end.Load()
-	}
+	held := v.bytes()
 	limit := min(l.unsealed(v), floor, l.durable)
 	n, open := 0, true
 	for i, s := range v.segs {
@@ -66,6 +63,10 @@ func (l *Log) Retain(now, floor uint64) {
 	l.files.retire(v.segs[:n])
 	l.trash = append(l.trash, v.segs[:n]...)
 }
+
+// HoldRetention leaves what is not deleted yet to the next process, until the next Retain: for a log
+// that is about to be closed. Owner only.
+func (l *Log) HoldRetention() { l.trimHeld = true }
 
 // unsealed is the first offset of the segments in the view that may still change: nothing there can
 // be deleted. At the least the newest one counts.

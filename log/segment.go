@@ -50,6 +50,14 @@ func (v *view) find(offset uint64) *segment {
 	return v.segs[i-1]
 }
 
+// bytes is what the segments hold, header blocks included.
+func (v *view) bytes() (n int64) {
+	for _, s := range v.segs {
+		n += s.end.Load()
+	}
+	return n
+}
+
 // without returns a view that begins n segments later.
 func (v *view) without(n int) *view {
 	return &view{base: v.segs[n].base, segs: v.segs[n:]}

@@ -42,21 +42,20 @@ func (c *counters) commit(g *group) {
 	c.bytes.Add(uint64(g.size))
 }
 
+// Held is the bytes of the segments that can be read, header blocks included. Any goroutine.
+func (l *Log) Held() int64 { return l.view.Load().bytes() }
+
 // Stats may be called by anybody. The numbers are those of slightly different moments.
 func (l *Log) Stats() Stats {
 	v := l.view.Load()
 	c := &l.stats
-	var held int64
-	for _, s := range v.segs {
-		held += s.end.Load()
-	}
 	return Stats{
 		Base: v.base, Durable: c.durable.Load(), Committed: l.committed.Load(), Segments: len(v.segs),
 		Groups: c.groups.Load(), Syncs: c.syncs.Load(), Entries: c.entries.Load(), Records: c.records.Load(),
 		Bytes: c.bytes.Load(), Rolls: c.rolls.Load(), FailedWrites: c.failedWrites.Load(),
 		OpenErrors: c.openErrors.Load(), IndexErrors: c.indexErrors.Load(), MarkErrors: c.markErrors.Load(),
 		PreWritten: c.preWritten.Load(), Outran: c.outran.Load(), ExtendErrors: c.extendErrors.Load(),
-		Held: held, Trimmed: c.trimmed.Load(), TrimmedBytes: c.trimmedBytes.Load(), TrimErrors: c.trimErrors.Load(), Recycled: c.recycled.Load(),
+		Held: v.bytes(), Trimmed: c.trimmed.Load(), TrimmedBytes: c.trimmedBytes.Load(), TrimErrors: c.trimErrors.Load(), Recycled: c.recycled.Load(),
 		Poisoned: l.failed.Load() != nil,
 	}
 }

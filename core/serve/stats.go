@@ -42,13 +42,14 @@ const (
 	endingLagged                 // its queue overflowed and it asked to be told
 	endingDeleted                // its stream was deleted
 	endingRevoked                // its credential was revoked
+	endingTrimmed                // retention deleted what it was to get
 	endingInternal               // reset: history could not be delivered
 	endingStalled                // reset: its write stood still
 	endingStopped                // the broker stops
 	endingCount
 )
 
-var endingNames = [endingCount]string{"reader", "lagged", "deleted", "revoked", "internal", "stalled", "stopped"}
+var endingNames = [endingCount]string{"reader", "lagged", "deleted", "revoked", "trimmed", "internal", "stalled", "stopped"}
 
 func (e ending) String() string { return endingNames[e] }
 

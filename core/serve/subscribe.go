@@ -163,6 +163,14 @@ func (u *subscription) end(e core.End, err error) ending {
 	case core.EndRevoked:
 		u.finish(wire.NewErrorMessage(wire.ErrRevoked, u.feats))
 		return endingRevoked
+	case core.EndTrimmed:
+		// Whoever resumes is told what is the oldest; who cannot read the last frame is interrupted.
+		if u.feats.Has(wire.FeatureSubscriptionLagged) && u.flags&wire.FlagEvOffsets != 0 {
+			u.finish(&wire.SubscriptionLagged{SubscriptionID: u.sub.ID(), ResumeFrom: e.ResumeFrom})
+		} else {
+			u.st.CancelWrite(netio.ResetInterrupted)
+		}
+		return endingTrimmed
 	case core.EndStorage:
 		u.st.CancelWrite(netio.ResetInterrupted)
 		return endingInternal
