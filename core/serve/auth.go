@@ -18,7 +18,7 @@ func featuresOf(o *Options) wire.Features {
 		f |= wire.FeaturePublishPipeline | wire.FeatureStreamPublishWindow
 	}
 	if o.Broker.Durable() {
-		f |= wire.FeatureSubscriptionLagged
+		f |= wire.FeatureSubscriptionLagged | wire.FeatureStreamRead | wire.FeatureRecordTimestamps
 	}
 	return f
 }

@@ -20,6 +20,8 @@ type conn struct {
 
 	// preauth holds one entry per unauthenticated stream that is being read.
 	preauth chan struct{}
+	// reads holds one entry per page of history that is not written yet.
+	reads chan struct{}
 	// authenticated is set by the first stream that authenticates.
 	authenticated atomic.Bool
 

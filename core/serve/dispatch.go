@@ -95,6 +95,10 @@ func (s *session) message(ctx context.Context, m wire.Message) verdict {
 		return s.producerInit(m)
 	case *wire.Subscribe:
 		return s.subscribe(ctx, m)
+	case *wire.StreamRead:
+		return s.streamRead(m)
+	case *wire.OffsetForTime:
+		return s.offsetForTime(m)
 	case *wire.CachePut:
 		return s.cachePut(m)
 	case *wire.CacheGet:

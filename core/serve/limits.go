@@ -1,6 +1,10 @@
 package serve
 
-import "time"
+import (
+	"time"
+
+	"github.com/ringcast/ringcast/wire"
+)
 
 const (
 	// windowMax bounds what may be configured as a publish window.
@@ -18,6 +22,11 @@ const (
 	directBytes = 16 << 10
 	// publisherMax is the longest principal that is kept with a record (wire.md 3.2).
 	publisherMax = 255
+	// readsPerConn is how many pages of stream_read a connection may have unsent.
+	readsPerConn = 4
+	// readPayloadMax is the most base64 that a page may carry, so that its frame can be read: a
+	// record of about 12 MiB.
+	readPayloadMax = wire.MaxFrameBytes - 64<<10
 	// ticksPerAckWait divides the ack wait into sweeps.
 	ticksPerAckWait = 8
 	// drainPoll is how often a drain looks whether everything owed is written.

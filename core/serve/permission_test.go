@@ -22,6 +22,8 @@ func TestOtherTenantIsRefusedOnEveryOperation(t *testing.T) {
 		`{"type":"publish_batch",` + target + `,"payloads":["eA=="],"request_id":1}`,
 		`{"type":"publish_idempotent",` + target + `,"payloads":["eA=="],"request_id":1,"producer_id":1,"sequence":0}`,
 		`{"type":"subscribe",` + target + `}`,
+		`{"type":"stream_read",` + target + `,"shard":0,"from":0,"request_id":1}`,
+		`{"type":"offset_for_time",` + target + `,"shard":0,"at_micros":0,"request_id":1}`,
 		`{"type":"cache_put",` + entry + `,"value":"eA==","ttl_ms":null,"request_id":1}`,
 		`{"type":"cache_get",` + entry + `,"request_id":1}`,
 		`{"type":"cache_delete",` + entry + `,"request_id":1}`,
@@ -40,8 +42,8 @@ func TestOtherTenantIsRefusedOnEveryOperation(t *testing.T) {
 	r.write(publishAs(0, 0, "t2", "s", "x")) // unacked: no answer, the stream ends
 	r.wantEnd()
 	watch.wantQuiet()
-	if got := w.srv.Stats().Forbidden; got != 14 {
-		t.Errorf("counted %d refusals, want 14", got)
+	if got := w.srv.Stats().Forbidden; got != 16 {
+		t.Errorf("counted %d refusals, want 16", got)
 	}
 }
 
@@ -61,6 +63,8 @@ func TestMissingPermissionIsRefused(t *testing.T) {
 		{`{"type":"publish_batch",` + target + `,"payloads":["eA=="],"request_id":1}`, `{"type":"publish_error","request_id":1,` + forbidden},
 		{`{"type":"publish_idempotent",` + target + `,"payloads":["eA=="],"request_id":1,"producer_id":1,"sequence":0}`, `{"type":"publish_error","request_id":1,` + forbidden},
 		{`{"type":"subscribe",` + target + `}`, `{"type":"error",` + forbidden},
+		{`{"type":"stream_read",` + target + `,"shard":0,"from":0,"request_id":1}`, `{"type":"error",` + forbidden},
+		{`{"type":"offset_for_time",` + target + `,"shard":0,"at_micros":0,"request_id":1}`, `{"type":"error",` + forbidden},
 	} {
 		r.sendJSON(row.send)
 		r.wantJSON(row.want)
@@ -132,7 +136,7 @@ func TestRefusedTokenEndsTheStream(t *testing.T) {
 // 3.3, 7).
 func TestNegotiation(t *testing.T) {
 	const memory = 0x400EFE24           // wire.md 7, in memory, without CACHE_CONDITIONAL
-	const durable = memory | 0x00200000 // SUBSCRIPTION_LAGGED
+	const durable = memory | 0x24200000 // SUBSCRIPTION_LAGGED, RECORD_TIMESTAMPS, STREAM_READ
 	const window = `,"publish_window":256}`
 	offer := func(flags, feats, hi string) string {
 		return fmt.Sprintf(`"client_flags":%s,"client_features":%s,"client_features_hi":%s`, flags, feats, hi)

@@ -14,6 +14,7 @@ var (
 	errTenant        = wire.NewError(wire.CodeForbidden, "tenant mismatch")
 	errBrokerOnly    = wire.NewError(wire.CodeInvalidRequest, "unexpected message type")
 	errNoEventStream = wire.NewError(wire.CodeOverloaded, "the client grants no stream for the events")
+	errReadTooLarge  = wire.NewError(wire.CodeLimitExceeded, "the record is larger than an answer can carry; subscribe to get it")
 	errRequestID     = wire.NewError(wire.CodeInvalidRequest, "missing request_id for acked publish")
 )
 
@@ -73,10 +74,6 @@ func requestID(m wire.Message) *uint64 {
 	case *wire.GroupDescribe:
 		return &m.RequestID
 	case *wire.GroupDelete:
-		return &m.RequestID
-	case *wire.OffsetForTime:
-		return &m.RequestID
-	case *wire.StreamRead:
 		return &m.RequestID
 	case *wire.ShardInspect:
 		return &m.RequestID

@@ -76,6 +76,7 @@ func (s *Server) newConn(nc netio.Conn) *conn {
 	return &conn{
 		srv: s, nc: nc, id: s.connIDs.Add(1),
 		preauth:  make(chan struct{}, s.o.PreauthStreams),
+		reads:    make(chan struct{}, readsPerConn),
 		sessions: make(map[*session]struct{}),
 		oneWay:   make(map[*oneWay]struct{}),
 		who:      make(map[identityKey]*principal),
