@@ -39,10 +39,10 @@ func (l *Log) TakeJob() *Job {
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
 		l.rest = false
-	case l.extendDue():
-		l.extendJob()
 	case l.trimDue():
 		l.trimJob()
+	case l.extendDue():
+		l.extendJob()
 	default:
 		return nil
 	}
