@@ -9,7 +9,7 @@
 //	                 |
 //	   Publisher ----+-- sender per shard (run writes, receive reads answers) over an outbox
 //	   Subscription -+-- receiver (one goroutine) --> frameQueue --> Next / Events
-//	   Cache, StreamShards: calls, no goroutine
+//	   Cache, StreamShards, ReadStream, OffsetForTime: calls, no goroutine
 //
 // The halves that decide are plain structs without goroutine, clock or stream, stepped by tests:
 // outbox and sequencer (batches, window, retries, idempotence), cursor (what is new, seen,

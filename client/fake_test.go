@@ -30,6 +30,8 @@ type fakeBroker struct {
 	onSubscribe func(n int, m *wire.Subscribe) wire.Message // another answer
 	onFrame     func(sub, frame int, f *eventFrame) frameAction
 
+	onTime func(n int) // called after the n-th look-up of a time, before its answer
+
 	holdSubscribed chan struct{} // subscribed is answered when it is closed
 
 	script sync.Mutex // held while a script runs
@@ -43,6 +45,7 @@ type fakeBroker struct {
 	auths     int
 	published int
 	subs      int
+	times     int // look-ups of times
 	lastSub   []wire.Subscribe
 	conns     map[netio.Conn]struct{}
 	nextID    uint64
@@ -288,6 +291,10 @@ func (s *fakeStream) handle(h wire.Header, payload []byte) bool {
 		s.answer(&wire.CacheValue{TenantID: m.TenantID, Namespace: m.Namespace, Cache: m.Cache, Key: m.Key, Value: v, RequestID: m.RequestID})
 	case *wire.Subscribe:
 		s.subscribe(m)
+	case *wire.StreamRead:
+		s.read(m)
+	case *wire.OffsetForTime:
+		s.offsetForTime(m)
 	default:
 		return false
 	}

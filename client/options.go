@@ -30,6 +30,7 @@ type NamespaceOption interface {
 	PublisherOption
 	SubscribeOption
 	CacheOption
+	ReadOption
 }
 
 type (
@@ -47,6 +48,7 @@ func (n namespaceOption) applyClient(c *config)             { c.namespace = stri
 func (n namespaceOption) applyPublisher(c *publisherConfig) { c.namespace = string(n) }
 func (n namespaceOption) applySubscribe(c *subscribeConfig) { c.namespace = string(n) }
 func (n namespaceOption) applyCache(c *cacheConfig)         { c.namespace = string(n) }
+func (n namespaceOption) applyRead(c *readConfig)           { c.namespace = string(n) }
 
 // WithNamespace names the namespace. Default: "default".
 func WithNamespace(name string) NamespaceOption { return namespaceOption(name) }

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ringcast/ringcast/wire"
 )
@@ -11,6 +12,7 @@ import (
 type subscribeConfig struct {
 	namespace     string
 	start         wire.Start
+	since         *time.Time // start is where this time is
 	shard         uint32
 	queueCapacity *uint32
 	framesMax     int
@@ -22,19 +24,25 @@ type subscribeConfig struct {
 
 // FromLatest starts behind the newest record. It is the default.
 func FromLatest() SubscribeOption {
-	return subscribeOption(func(c *subscribeConfig) { c.start = wire.Start{Kind: wire.StartLatest} })
+	return subscribeOption(func(c *subscribeConfig) { c.start, c.since = wire.Start{Kind: wire.StartLatest}, nil })
 }
 
 // FromEarliest starts at the oldest record that the broker still has.
 func FromEarliest() SubscribeOption {
-	return subscribeOption(func(c *subscribeConfig) { c.start = wire.Start{Kind: wire.StartEarliest} })
+	return subscribeOption(func(c *subscribeConfig) { c.start, c.since = wire.Start{Kind: wire.StartEarliest}, nil })
 }
 
 // FromOffset starts at a record. One that the broker does not have any more is a GapError.
 func FromOffset(offset uint64) SubscribeOption {
 	return subscribeOption(func(c *subscribeConfig) {
-		c.start = wire.Start{Kind: wire.StartOffset, Offset: offset}
+		c.start, c.since = wire.Start{Kind: wire.StartOffset, Offset: offset}, nil
 	})
+}
+
+// FromTime starts at the first record that was appended at or after t, by the broker's clock, of those
+// that it still has; where nothing is that recent, at what comes next. The stream must have a log.
+func FromTime(t time.Time) SubscribeOption {
+	return subscribeOption(func(c *subscribeConfig) { c.since = &t })
 }
 
 // WithShard names the shard to read. Default: 0.

@@ -73,7 +73,7 @@ func (r *receiver) after(ctx context.Context, end error) (*eventStream, error) {
 	if _, gap := errors.AsType[*GapError](end); gap {
 		return nil, end
 	}
-	if !r.cursor.known {
+	if !r.cursor.known && !errors.Is(end, errLagged) {
 		// Without offsets nobody can tell what was missed.
 		gap := r.gap("interrupted", 0, 0, fmt.Errorf("%w: %w", ErrInterrupted, end))
 		if err := r.tell(ctx, gap); err != nil {

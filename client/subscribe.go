@@ -15,6 +15,11 @@ func (c *Client) Subscribe(ctx context.Context, stream string, opts ...Subscribe
 	if err := checkName("stream", stream); err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
+	if cfg.since != nil {
+		if cfg.start, err = c.startAt(ctx, cfg.namespace, stream, cfg.shard, *cfg.since); err != nil {
+			return nil, err
+		}
+	}
 	life, cancel := context.WithCancel(context.Background())
 	s := &Subscription{
 		client: c, stream: stream, cfg: cfg, cancel: cancel, done: make(chan struct{}),

@@ -37,6 +37,8 @@ func (l *Loaded) check() []string {
 	within("preauth-max-streams-per-conn", c.PreauthStreams.V, 1, 1024)
 	within("durable-fsync-interval-ms", c.FsyncInterval.V, 1, 3600*1000)
 	within("durable-segment-bytes", c.SegmentBytes.V, 64<<10, 64*gib)
+	within("durable-retention-seconds", c.RetentionSeconds.V, 0, 100*365*24*3600)
+	within("durable-retention-interval-seconds", c.RetentionInterval.V, 1, 24*3600)
 	within("core-shards", c.CoreShards.V, 0, 256)
 	within("max-frame-bytes", c.MaxFrame.V, 64<<10, 16<<20)
 	within("broker-publish-inflight-bytes", c.Inflight.V, 64<<10, 1<<40)

@@ -40,6 +40,10 @@ type Config struct {
 	SegmentBytes  Size   `name:"durable-segment-bytes" group:"storage" default:"256MiB" help:"Size at which a log starts a new file."`
 	Preallocate   Bool   `name:"durable-preallocate" group:"storage" default:"true" help:"Write zeros ahead of the tail of a log: syncs cost about half then."`
 
+	RetentionBytes    Bound `name:"durable-retention-bytes" group:"storage" default:"off" help:"Most bytes that a shard of a durable stream keeps, unless the stream has a bound of its own; off = no bound. Whole files go, oldest first, never the one that is written."`
+	RetentionSeconds  Bound `name:"durable-retention-seconds" group:"storage" default:"off" help:"Longest that a shard of a durable stream keeps a record, unless the stream has a bound of its own; off = no bound. A file goes when its newest record is so old."`
+	RetentionInterval Num   `name:"durable-retention-interval-seconds" group:"storage" default:"60" help:"How often logs are looked at for what is to go."`
+
 	AutoCreate      Bool `name:"auto-create" group:"broker" default:"false" dev:"true" help:"A publish, subscribe or cache access creates what it names."`
 	AckOnCommit     Bool `name:"ack-on-commit" group:"broker" default:"true" help:"Answer publishes when they are written as their stream promises; false answers when they are queued."`
 	CoreShards      Num  `name:"core-shards" group:"broker" default:"0" help:"Executors; 0 = one that is not bound to a CPU."`

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -142,6 +143,33 @@ func TestUnreadableValuesAreAllReported(t *testing.T) {
 		if !lineWith(got, names...) {
 			t.Errorf("no problem names %v in:\n%s", names, got)
 		}
+	}
+}
+
+// A retention bound is above 0 or off, never 0: "keep nothing" is not what anybody means.
+func TestRetentionBoundIsAboveZeroOrOff(t *testing.T) { // broker.md 4.7
+	_, err := load(t, "durable_retention_bytes = 0\n", nil, "--dev", "--durable-retention-seconds=0", "--durable-retention-interval-seconds=0")
+	got := problems(t, err)
+	for _, name := range []string{"BYTES", "SECONDS", "INTERVAL_SECONDS"} {
+		if !lineWith(got, "RINGCAST_DURABLE_RETENTION_"+name) {
+			t.Errorf("0 for %s: %s", name, got)
+		}
+	}
+	_, err = load(t, "", nil, "--dev", "--durable-retention-seconds=1MiB", "--durable-retention-bytes=-1")
+	if got := problems(t, err); !lineWith(got, "RETENTION_SECONDS", "1MiB") || !lineWith(got, "RETENTION_BYTES", "-1") {
+		t.Error(got)
+	}
+	l, err := load(t, "durable_retention_bytes = \"1GiB\"\ndurable_retention_seconds = 3600\n", nil, "--dev", "--durable-retention-seconds=off")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := coreOptions(l, 0, nil)
+	if o.RetentionBytes != 1<<30 || o.RetentionAge != 0 || o.RetentionInterval != time.Minute {
+		t.Errorf("%d bytes, %v, every %v", o.RetentionBytes, o.RetentionAge, o.RetentionInterval)
+	}
+	var out bytes.Buffer
+	if err := l.printConfig(&out); err != nil || !lineWith(out.String(), "durable_retention_seconds", `"off"`) {
+		t.Errorf("%v in:\n%s", err, &out)
 	}
 }
 

@@ -40,6 +40,10 @@ func (l *Loaded) values() map[string]any {
 			v = s.V
 		case Size:
 			v = s.V
+		case Bound:
+			if v = s.V; s.V == 0 {
+				v = "off"
+			}
 		case Bool:
 			v = s.V
 		case Choice:

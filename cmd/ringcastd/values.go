@@ -35,6 +35,13 @@ type Size struct {
 	bad string
 }
 
+// Bound is a setting that is a number above 0, or off, which is V = 0. One whose name ends in bytes is
+// written like a Size.
+type Bound struct {
+	V   int64
+	bad string
+}
+
 // Bool is a setting that is true or false. As a flag it needs no value.
 type Bool struct {
 	V   bool
@@ -80,6 +87,31 @@ func (s *Size) Decode(ctx *kong.DecodeContext) error {
 	n, ok := parseSize(text)
 	if !ok {
 		s.bad = fmt.Sprintf("%q is not a size: a number of bytes, or a number with KiB, MiB or GiB", text)
+		return nil
+	}
+	s.V = n
+	return nil
+}
+
+// Decode reads the text of a Bound.
+func (s *Bound) Decode(ctx *kong.DecodeContext) error {
+	text, err := popText(ctx)
+	if err != nil {
+		return err
+	}
+	*s = Bound{}
+	text = strings.TrimSpace(text)
+	if text == "off" {
+		return nil
+	}
+	n, ok := int64(0), false
+	if strings.HasSuffix(ctx.Value.Name, "-bytes") {
+		n, ok = parseSize(text)
+	} else if n, err = strconv.ParseInt(text, 10, 64); err == nil {
+		ok = true
+	}
+	if !ok || n <= 0 {
+		s.bad = fmt.Sprintf("%q is neither a bound above 0 nor off", text)
 		return nil
 	}
 	s.V = n
@@ -153,11 +185,18 @@ func parseSize(text string) (int64, bool) {
 func (s Text) problem() string   { return "" }
 func (s Num) problem() string    { return s.bad }
 func (s Size) problem() string   { return s.bad }
+func (s Bound) problem() string  { return s.bad }
 func (s Bool) problem() string   { return s.bad }
 func (s Choice) problem() string { return s.bad }
 
-func (s Text) toml() string   { return strconv.Quote(s.V) }
-func (s Num) toml() string    { return strconv.FormatInt(s.V, 10) }
-func (s Size) toml() string   { return strconv.FormatInt(s.V, 10) }
+func (s Text) toml() string { return strconv.Quote(s.V) }
+func (s Num) toml() string  { return strconv.FormatInt(s.V, 10) }
+func (s Size) toml() string { return strconv.FormatInt(s.V, 10) }
+func (s Bound) toml() string {
+	if s.V == 0 {
+		return `"off"`
+	}
+	return strconv.FormatInt(s.V, 10)
+}
 func (s Bool) toml() string   { return strconv.FormatBool(s.V) }
 func (s Choice) toml() string { return strconv.Quote(s.V) }

@@ -129,6 +129,7 @@ func (c *collector) storage(e emitter, v *Services) {
 	for _, name := range [...]string{"portable", "uring", "uring-direct"} {
 		e.gauge(storageEngine, boolValue(name == st.Engine), name)
 	}
+	e.gauge(storageLogBytes, float64(st.LogBytes))
 	e.gauge(engineFallback, boolValue(st.EngineReason != ""))
 	for _, x := range st.Executors {
 		shard := shardLabel(x.Shard)
@@ -141,6 +142,9 @@ func (c *collector) storage(e emitter, v *Services) {
 		e.count(storageRetries, x.Ring.Retries, shard)
 		e.count(storageOverflows, x.Ring.Overflows, shard)
 		e.count(storageFull, x.StorageFull, shard)
+		e.count(retentionSegments, x.Trimmed, shard)
+		e.count(retentionBytes, x.TrimmedBytes, shard)
+		e.count(retentionErrors, x.TrimFailed, shard)
 	}
 }
 

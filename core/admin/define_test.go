@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -38,6 +39,29 @@ func TestPutStreamIsIdempotent(t *testing.T) {
 	r.want(a, http.StatusCreated, "")
 	if a.json["id"] == id {
 		t.Error("a stream made anew has its old id")
+	}
+}
+
+// Retention may change, and what is shown is what is in force: the stream's bounds, the broker's where
+// it has none.
+func TestRetentionChangesAndIsShown(t *testing.T) {
+	r := newRig(t, core.Options{DataDir: t.TempDir(), Engine: "portable", RetentionAge: time.Hour}).attach()
+	const path = "/v1/tenants/t1/namespaces/n/streams/s"
+	for i, row := range []struct{ body, want string }{
+		{`{}`, `map[seconds:3600]`},
+		{`{"retention_bytes":1000}`, `map[bytes:1000 seconds:3600]`},
+		{`{"retention_bytes":2000,"retention_seconds":60}`, `map[bytes:2000 seconds:60]`},
+		{`{"retention_seconds":60}`, `map[seconds:60]`},
+		{`{}`, `map[seconds:3600]`},
+	} {
+		a := r.do("PUT", path, r.all(), row.body)
+		r.want(a, map[bool]int{true: http.StatusCreated, false: http.StatusOK}[i == 0], "")
+		if got := fmt.Sprint(a.json["retention"]); got != row.want {
+			t.Errorf("%s: %s, want %s", row.body, got, row.want)
+		}
+		if a = r.do("GET", path, r.all(), ""); fmt.Sprint(a.json["retention"]) != row.want {
+			t.Errorf("%s: shown as %v", row.body, a.json)
+		}
 	}
 }
 

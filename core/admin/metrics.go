@@ -56,6 +56,11 @@ var (
 	storageOverflows = desc("ringcast_storage_ring_overflows_total", "Completion queue overflows.", "shard")
 	storageFull      = desc("ringcast_storage_full_total", "Publishes refused because the disk was full.", "shard")
 
+	storageLogBytes   = desc("ringcast_storage_log_bytes", "Bytes of the logs that can be read.")
+	retentionSegments = desc("ringcast_storage_retention_segments_total", "Segments deleted by retention.", "shard")
+	retentionBytes    = desc("ringcast_storage_retention_bytes_total", "Bytes deleted by retention.", "shard")
+	retentionErrors   = desc("ringcast_storage_retention_failures_total", "Deletions by retention that failed and are tried again.", "shard")
+
 	sessionConns        = desc("ringcast_serve_connections", "Open client connections.")
 	sessionStreams      = desc("ringcast_serve_streams", "Open client streams.")
 	sessionSubs         = desc("ringcast_serve_event_streams", "Open event streams.")

@@ -32,6 +32,8 @@ func TestMetricsKeepTheirNames(t *testing.T) {
 		`ringcast_sub_queue_dropped_total 0`, `ringcast_sub_connection_subscribers 0`, `ringcast_subscriber_disconnect_total{cause="reader"} 1`,
 		`ringcast_storage_engine{engine="portable"} 1`, `ringcast_storage_engine{engine="uring"} 0`, `ringcast_storage_engine{engine="uring-direct"} 0`,
 		`ringcast_storage_engine_fallback 0`,
+		`ringcast_storage_log_bytes 0`, `ringcast_storage_retention_segments_total{shard="0"} 0`,
+		`ringcast_storage_retention_bytes_total{shard="0"} 0`, `ringcast_storage_retention_failures_total{shard="0"} 0`,
 		`ringcast_storage_sync_total{shard="0"}`, `ringcast_storage_full_total{shard="0"} 0`,
 		`ringcast_quic_connections_refused_total{reason="per_ip"} 2`, `ringcast_quic_auth_timeout_total{what="connection"} 0`,
 		`ringcast_serve_bad_input_total{reason="magic"} 7`, `ringcast_serve_connections 3`, `ringcast_wire_bufs`, `go_goroutines`, `process_open_fds`,
