@@ -74,6 +74,15 @@ func TestCommandsAgainstABroker(t *testing.T) {
 	step("a:1\nb:2\nb:3\n", "--json", "pub", "wide", "--key-separator", ":")
 	step("", "--json", "sub", "wide", "--from", "earliest", "--idle", "300ms", "--shard", "3")
 	step("", "--json", "sub", "wide", "--from", "1")
+	step("", "sub", "orders", "--since", "1h", "-n", "2")
+	step("", "sub", "orders", "--at", "2001-02-03 04:05", "-n", "1")
+	step("", "sub", "wide", "--at", "2199-01-01", "--idle", "300ms")
+	step("", "sub", "orders", "--at", "teatime")
+	step("", "stream", "update", "wide", "--retention-bytes", "1048576")
+	step("", "stream", "show", "wide")
+	step("", "stream", "update", "wide", "--retention-age", "0s")
+	step("", "stream", "update", "wide", "--retention-bytes", "0")
+	step("", "stream", "update", "nosuch", "--retention", "1h")
 	step("", "stream", "describe", "orders")
 	step("", "--json", "pub", "nosuch", "x")
 	step("", "sub", "nosuch")
@@ -188,6 +197,8 @@ func TestWrongUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"frob"}, {"pub"}, {"pub", "s", "x", "-f", "f"}, {"pub", "s", "x", "--ack", "maybe"}, {"pub", "s", "--ack", "none", "--idempotent"},
 		{"pub", "s", "--key", "k", "--key-separator", ":"}, {"sub", "s", "--raw", "--count", "-1"}, {"sub", "s", "--raw"},
+		{"sub", "s", "--since", "1h", "--at", "2026-01-01"}, {"sub", "s", "--since", "1h", "--from", "7"}, {"sub", "s", "--since", "-1h"},
+		{"stream", "update", "s"}, {"stream", "update", "s", "--retention", "1ms"}, {"stream", "update", "s", "--retention-bytes", "-1"},
 		{"token", "mint", "--tenant", "t"}, {"token", "mint", "--tenant", "t", "--all", "--ttl", "0s"}, {"stream", "create", "s", "--retention", "1ms"},
 	} {
 		if e := failed(t, 2, args...); e.Code != "usage" || e.Hint == "" {

@@ -13,9 +13,10 @@ import (
 )
 
 type streamCmd struct {
-	Create   streamCreate   `cmd:"" help:"Create a stream, or change its retention and fsync mode."`
+	Create   streamCreate   `cmd:"" help:"Create a stream, or change its retention."`
+	Update   streamUpdate   `cmd:"" help:"Change the retention of a stream. It applies at once."`
 	List     streamList     `cmd:"" aliases:"ls" help:"List the streams that the token may manage."`
-	Describe streamDescribe `cmd:"" help:"Show everything about a stream."`
+	Describe streamDescribe `cmd:"" aliases:"show" help:"Show everything about a stream."`
 	Delete   streamDelete   `cmd:"" aliases:"rm" help:"Delete a stream and its records."`
 }
 
@@ -30,10 +31,32 @@ type streamInfo struct {
 	Routing          string      `json:"routing,omitempty"`
 	RetentionBytes   *int64      `json:"retention_bytes,omitempty"`
 	RetentionSeconds *int64      `json:"retention_seconds,omitempty"`
+	Retention        *retention  `json:"retention,omitempty"`
 	ID               uint64      `json:"id"`
 	Created          time.Time   `json:"created"`
 	Ack              string      `json:"ack,omitempty"`
 	ShardInfo        []shardInfo `json:"shard_info,omitempty"`
+}
+
+// retention is the bounds in force, of each shard; 0 = none.
+type retention struct {
+	Bytes   int64 `json:"bytes,omitempty"`
+	Seconds int64 `json:"seconds,omitempty"`
+}
+
+// String says it in words, also of nil.
+func (r *retention) String() string {
+	var parts []string
+	if r != nil && r.Bytes > 0 {
+		parts = append(parts, size(float64(r.Bytes))+" per shard")
+	}
+	if r != nil && r.Seconds > 0 {
+		parts = append(parts, (time.Duration(r.Seconds) * time.Second).String())
+	}
+	if parts == nil {
+		return "unlimited"
+	}
+	return strings.Join(parts, ", ")
 }
 
 type shardInfo struct {
@@ -52,7 +75,7 @@ type streamCreate struct {
 	Fsync          string        `enum:"on_commit,periodic,none," default:"" help:"When records are forced to disk: on_commit (before they are acknowledged; the default), periodic, none."`
 	Routing        string        `enum:"modulo,jump_hash," default:"" help:"How keys are mapped to shards: modulo (the default) or jump_hash. Cannot be changed later."`
 	RetentionBytes int64         `placeholder:"N" help:"Bytes to keep per shard. Default: all."`
-	Retention      time.Duration `help:"How long records are kept. Default: for ever."`
+	Retention      time.Duration `aliases:"retention-age" help:"How long records are kept. Default: for ever."`
 }
 
 // streamBody is what PUT takes.
@@ -94,6 +117,54 @@ func (c *streamCreate) Run(ctx context.Context, env *environment, s *Settings) e
 		word = "created"
 	}
 	_, err = fmt.Fprintf(env.stdout, "stream %s %s: %s\n", c.Name, word, info.summary())
+	return err
+}
+
+type streamUpdate struct {
+	Name           string         `arg:"" help:"Name of the stream."`
+	RetentionBytes *int64         `placeholder:"N" help:"Bytes to keep per shard; 0 = no bound of the stream's own."`
+	Retention      *time.Duration `aliases:"retention-age" placeholder:"DURATION" help:"How long records are kept; 0s = no bound of the stream's own."`
+}
+
+// Run changes what is named and leaves the rest of the definition as it is.
+func (c *streamUpdate) Run(ctx context.Context, env *environment, s *Settings) error {
+	if c.RetentionBytes == nil && c.Retention == nil {
+		return usageError(errors.New("give --retention-bytes or --retention"))
+	}
+	if c.RetentionBytes != nil && *c.RetentionBytes < 0 || c.Retention != nil && *c.Retention != 0 && *c.Retention < time.Second {
+		return usageError(errors.New("--retention wants 0s or at least 1s, --retention-bytes 0 or more"))
+	}
+	api, r, err := s.admin()
+	if err != nil {
+		return err
+	}
+	var i streamInfo
+	if _, err := api.do(ctx, http.MethodGet, r.streamPath(c.Name), nil, &i); err != nil {
+		return err
+	}
+	body := streamBody{
+		Shards: i.Shards, Durable: i.Durable, Fsync: i.Fsync, Routing: i.Routing,
+		RetentionBytes: i.RetentionBytes, RetentionSeconds: i.RetentionSeconds,
+	}
+	if c.RetentionBytes != nil {
+		if body.RetentionBytes = c.RetentionBytes; *c.RetentionBytes == 0 {
+			body.RetentionBytes = nil
+		}
+	}
+	if c.Retention != nil {
+		body.RetentionSeconds = nil
+		if seconds := int64(*c.Retention / time.Second); seconds > 0 {
+			body.RetentionSeconds = &seconds
+		}
+	}
+	var info streamInfo
+	if _, err := api.do(ctx, http.MethodPut, r.streamPath(c.Name), body, &info); err != nil {
+		return err
+	}
+	if env.json {
+		return env.emit(info)
+	}
+	_, err = fmt.Fprintf(env.stdout, "stream %s: retention %s\n", c.Name, info.Retention)
 	return err
 }
 
@@ -180,18 +251,7 @@ func (c *streamDescribe) Run(ctx context.Context, env *environment, s *Settings)
 	if i.Shards > 1 {
 		fmt.Fprintf(w, "routing\t%s\n", i.Routing)
 	}
-	retention := "unlimited"
-	if i.RetentionBytes != nil || i.RetentionSeconds != nil {
-		var parts []string
-		if i.RetentionBytes != nil {
-			parts = append(parts, size(float64(*i.RetentionBytes))+" per shard")
-		}
-		if i.RetentionSeconds != nil {
-			parts = append(parts, (time.Duration(*i.RetentionSeconds) * time.Second).String())
-		}
-		retention = strings.Join(parts, ", ")
-	}
-	fmt.Fprintf(w, "retention\t%s\n", retention)
+	fmt.Fprintf(w, "retention\t%s\n", i.Retention)
 	for _, sh := range i.ShardInfo {
 		fmt.Fprintf(w, "shard %d\toffsets %d to %d, %d subscribers, %d dropped", sh.Shard, sh.Base, sh.Tail, sh.Subscribers, sh.Dropped)
 		if sh.Failed != "" {

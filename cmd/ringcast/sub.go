@@ -21,6 +21,8 @@ type subCmd struct {
 	Stream string `arg:"" help:"Stream to read."`
 
 	From   string        `default:"latest" placeholder:"PLACE" help:"Where to begin: latest, earliest, or an offset."`
+	Since  time.Duration `placeholder:"10m" help:"Begin at the first record that is no older, by the broker's clock. Instead of --from."`
+	At     string        `placeholder:"TIME" help:"Begin at the first record of this time or later, as 2026-01-31T08:00:00Z or 2026-01-31 08:00 (local). Instead of --from."`
 	Count  uint64        `short:"n" placeholder:"N" help:"Stop after N records."`
 	Idle   time.Duration `help:"Stop when nothing came for so long."`
 	Shard  *uint32       `placeholder:"N" help:"Read one shard. Default: all of them, each in its own order."`
@@ -44,6 +46,10 @@ type subEvent struct {
 
 func (s *subCmd) options() ([]client.SubscribeOption, error) {
 	var opts []client.SubscribeOption
+	since, err := s.since()
+	if err != nil {
+		return nil, err
+	}
 	switch s.From {
 	case "latest":
 		opts = append(opts, client.FromLatest())
@@ -56,6 +62,9 @@ func (s *subCmd) options() ([]client.SubscribeOption, error) {
 		}
 		opts = append(opts, client.FromOffset(n))
 	}
+	if !since.IsZero() {
+		opts = append(opts, client.FromTime(since))
+	}
 	if s.Times {
 		opts = append(opts, client.WithEventTimes())
 	}
@@ -66,6 +75,40 @@ func (s *subCmd) options() ([]client.SubscribeOption, error) {
 		opts = append(opts, client.WithContinueAfterGap())
 	}
 	return opts, nil
+}
+
+// since is the time to begin at; zero = not by time.
+func (s *subCmd) since() (t time.Time, err error) {
+	given := 0
+	if s.Since != 0 {
+		given++
+		if s.Since < 0 {
+			return t, usageError(errors.New("--since wants a duration above 0"))
+		}
+		t = time.Now().Add(-s.Since)
+	}
+	if s.At != "" {
+		given++
+		if t, err = parseTime(s.At); err != nil {
+			return t, usageError(err)
+		}
+	}
+	if given > 1 || given == 1 && s.From != "latest" {
+		return t, usageError(errors.New("give one of --from, --since and --at"))
+	}
+	return t, nil
+}
+
+// timeLayouts are what --at takes; without a zone it is local time.
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
+
+func parseTime(text string) (time.Time, error) {
+	for _, layout := range timeLayouts {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--at %s: want a time as 2026-01-31T08:00:00Z or \"2026-01-31 08:00\"", text)
 }
 
 // Run prints records until the count is reached, nothing comes, or somebody stops it.
