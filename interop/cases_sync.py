@@ -216,6 +216,25 @@ def subscribe_beyond_the_tail_is_a_cursor_error(c):
 
 
 @case()
+def trimmed_records_are_a_cursor_error_with_the_oldest_offset(c):
+    c.strict.make_stream("trimmed", durable=True, fsync="none")
+    with c.client(c.strict) as client:
+        for _ in range(40):
+            client.publish(T, N, "trimmed", b"x" * 8192)
+        c.strict.make_stream("trimmed", durable=True, fsync="none", retention_bytes=100_000)
+        status, info = c.strict.admin("GET", "/v1/tenants/dev/namespaces/default/streams/trimmed")
+        base = info["shard_info"][0]["base"]
+        equal((status, 0 < base < 40), (200, True), "segments went")
+        e = raises(felix.CursorError, client.subscribe, T, N, "trimmed", start=base - 1)
+        equal(str(base) in str(e), True, f"the oldest offset is in {e}")
+        for start in ("earliest", base):
+            with client.subscribe(T, N, "trimmed", start=start) as s:
+                got = [e.offset for e in take(s, 40 - base)]
+                equal(got, list(range(base, 40)), f"from {start}")
+        return str(e)[:100]
+
+
+@case()
 def join_while_a_publisher_runs_has_no_gap_and_no_duplicate(c):
     stop = threading.Event()
     with c.client() as client, c.client() as writer:

@@ -32,7 +32,8 @@ class Context:
     def __init__(self, bindir, tmp):
         daemon = os.path.join(bindir, "ringcastd")
         self.broker = Broker(daemon, os.path.join(tmp, "shared"))
-        self.strict = Broker(daemon, os.path.join(tmp, "strict"), "--auto-create=false")
+        self.strict = Broker(daemon, os.path.join(tmp, "strict"), "--auto-create=false",
+                             "--durable-segment-bytes=64KiB")
         self.spare = Broker(daemon, os.path.join(tmp, "spare"))
         self.refused = []
 
