@@ -290,6 +290,14 @@ func (e *executor) markLogs(now int64) {
 	e.nextMark = now + markInterval
 }
 
+// earlier is the earlier of two times to wake at, of which 0 is never.
+func earlier(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
 // leave has the shard refuse everything from now on and let go of it when nothing is in flight.
 func (e *executor) leave(s *shard) {
 	s.gone = true

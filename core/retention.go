@@ -85,14 +85,6 @@ func (s *shard) holdRetention() {
 	}
 }
 
-// earlier is the earlier of two times to wake at, of which 0 is never.
-func earlier(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
 // trimmed counts what a job deleted.
 func (s *shard) trimmed(job *log.Job) {
 	segments, bytes, err := job.Trimmed()
