@@ -40,6 +40,10 @@ type Options struct {
 	// their tails, because syncs are cheaper then.
 	NoPreallocate bool
 
+	// RepairChecksumTail cuts damage off the end of a log's newest segment at start, although it was on
+	// the disk, when nothing follows it. Default false: the start is refused.
+	RepairChecksumTail bool
+
 	// PublishInflightBytes bounds the bytes of accepted, unfinished publishes. Default 64 MiB.
 	PublishInflightBytes int64
 	// PublishConnInflightBytes is the same for one identity on one connection. Default 16 MiB.

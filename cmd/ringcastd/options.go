@@ -33,6 +33,7 @@ func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
 		CoreShards: int(l.CoreShards.V), CorePin: l.CorePin.V,
 		AutoCreate: l.AutoCreate.V, FsyncMode: mode, FsyncInterval: ms(l.FsyncInterval), SegmentBytes: l.SegmentBytes.V,
 		NoPreallocate:        !l.Preallocate.V,
+		RepairChecksumTail:   l.RepairTail.V,
 		PublishInflightBytes: l.Inflight.V, PublishConnInflightBytes: l.ConnInflight.V,
 		PublishQueueDepth: int(l.QueueDepth.V), PublishQueueFactor: int(l.QueueFactor.V),
 		PublishQueueWait: ms(l.QueueWait), IngressWait: l.IngressWait.V,
@@ -91,6 +92,9 @@ func (l *Loaded) notes() []string {
 		out = append(out, "there is no data directory: streams are in memory and a restart empties them")
 	} else if l.FsyncMode.V != "on_commit" {
 		out = append(out, "durable_fsync_mode is "+l.FsyncMode.V+": streams made without a mode of their own lose acknowledged records in a power cut")
+	}
+	if l.RepairTail.V {
+		out = append(out, "durable_repair_checksum_tail is on: damage at the end of a log is cut off at start, with acknowledged records")
 	}
 	if l.HTTPInsecure.V {
 		out = append(out, "http_insecure is on: tokens may travel in the clear")
