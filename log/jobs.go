@@ -201,5 +201,5 @@ func (j *Job) writeMark() {
 			return
 		}
 	}
-	j.err = writeFull(j.file, appendMark(make([]byte, 0, markBytes), j.mark), 0)
+	j.err = writeFull(j.file, appendMark(j.buf[:0], j.mark), 0)
 }
