@@ -321,7 +321,7 @@ func TestFailedWriteBackIsFinal(t *testing.T) {
 	for _, engine := range []string{"portable", "auto"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			fs := loopfs.New(t, loopfs.Options{MiB: 96, HolderMiB: 10})
+			fs := loopfs.New(t, loopfs.Options{MiB: 96, HolderMiB: 12})
 			d := onDisk(t, fs.Dir, nil, "--storage-engine="+engine)
 			f := newFailing(t, d)
 			f.judge(f.disk.untilRefused())
