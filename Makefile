@@ -1,7 +1,7 @@
 # Every target is plain go, so that it can be typed by hand. `make help` lists them; CI runs `make ci`.
 GO ?= go
 KILLS ?= 50
-CUTS ?= 9
+CUTS ?= 6
 FUZZTIME ?= 10s
 CI = check build nocgo test race fuzz crash demo interop bench
 PYTHONDONTWRITEBYTECODE := 1

@@ -77,6 +77,49 @@ func TestDiskThatFillsAtAnyStep(t *testing.T) {
 	}
 }
 
+// HZ-2, LOG-10 (T3): writing back fails under a log whose file grows as it is appended to. The kernel says
+// so once; the next sync of the file would succeed. The log is at its end with the first one: nothing
+// more is taken, and with the device whole again everything that was committed is there.
+func TestFailedWriteBackEndsTheLog(t *testing.T) {
+	f := loopfs.New(t, loopfs.Options{MiB: 96, HolderMiB: 12})
+	o := testOptions(ring.OS(), withSegment(64<<20), func(o *Options) { o.Dir, o.NoPreWrite = filepath.Join(f.Dir, "log"), true })
+	l := mustOpen(t, o)
+	var failure error
+	for range 10_000 {
+		appendOne(t, l, 1, 3000)
+		for _, out := range pump(l) {
+			if out.Err != nil {
+				failure = out.Err
+			}
+		}
+		if failure != nil {
+			break
+		}
+	}
+	if !errors.Is(failure, ErrPoisoned) {
+		t.Fatalf("the device is full, and the log says: %v", failure)
+	}
+	good := l.Committed()
+	if _, err := l.Append(entryOf(recordsAt(l.Next(), 1, 100)), 1); !errors.Is(err, ErrPoisoned) {
+		t.Errorf("append after the failure: %v", err)
+	}
+	checkRecords(t, l, 0, good)
+	if err := l.Close(); !errors.Is(err, ErrPoisoned) {
+		t.Errorf("close: %v", err)
+	}
+	f.GrowHolder(128)
+	f.Remount()
+	l = mustOpen(t, o)
+	if l.Committed() < good {
+		t.Fatalf("%d records on the disk, committed were %d", l.Committed(), good)
+	}
+	checkRecords(t, l, 0, l.Committed())
+	commitOne(t, l, 1, 100)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // HZ-7: the same directory is torn, opened and killed again and again. Twenty times: a write is torn,
 // recovery is killed at each of its calls in turn, then comes to its end; ten records are written and
 // acknowledged, and the process is killed. Everything that was ever acknowledged is there each time.

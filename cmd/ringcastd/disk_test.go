@@ -71,7 +71,7 @@ func (s *sender) send() error {
 	return err
 }
 
-// until publishes until an error comes, and returns it.
+// untilRefused publishes until an error comes, and returns it.
 func (s *sender) untilRefused() error {
 	s.t.Helper()
 	for range 100_000 {
@@ -89,7 +89,7 @@ func (s *sender) untilTaken() {
 	until(s.t, "a publish is taken again", func() bool { return s.send() == nil })
 }
 
-// readBack judges a stream: every acknowledged record is there, and `most` of them are all there is.
+// readBack judges a stream: every acknowledged record is there, at its offset and in order.
 func readBack(t *testing.T, d *daemon.Daemon, stream string, all ...*series) *oracle {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -222,7 +222,6 @@ type failing struct {
 	disk    *sender
 	mem     *sender
 	live    *client.Subscription // of the in-memory stream
-	seen    *oracle
 }
 
 func newFailing(t *testing.T, d *daemon.Daemon) *failing {
@@ -321,7 +320,7 @@ func TestFailedWriteBackIsFinal(t *testing.T) {
 	for _, engine := range []string{"portable", "auto"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			fs := loopfs.New(t, loopfs.Options{MiB: 96, HolderMiB: 10})
+			fs := loopfs.New(t, loopfs.Options{MiB: 96, HolderMiB: 12})
 			d := onDisk(t, fs.Dir, nil, "--storage-engine="+engine)
 			f := newFailing(t, d)
 			f.judge(f.disk.untilRefused())

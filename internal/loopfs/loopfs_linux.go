@@ -72,8 +72,29 @@ func New(t testing.TB, o Options) *FS {
 		if err := f.wholeRequests(); err != nil {
 			lacking(t, err.Error())
 		}
+		f.wearJournal()
 	}
 	return f
+}
+
+// wearJournal has the journal written once around, so that what fails when the holder is full is a
+// write of data, whose sync fails once and succeeds when it is repeated, and not the journal, whose
+// failure is for good (T3).
+func (f *FS) wearJournal() {
+	name := filepath.Join(f.Dir, "wear")
+	for range 600 {
+		file, err := os.Create(name)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if err := file.Sync(); err != nil {
+			f.t.Fatal(err)
+		}
+		file.Close()
+		if err := os.Remove(name); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 // wholeRequests makes the loop device write one page at a time. A larger request that finds room for

@@ -71,6 +71,34 @@ func TestFileSystemFailsAsARealOne(t *testing.T) {
 	}
 }
 
+// T3: on a holder that is too small the sync fails that meets the missing space, and the next one of the
+// same file says that all is well. That is why a failed sync is never believed to have been repeated.
+func TestFailedSyncSucceedsWhenRepeated(t *testing.T) {
+	f := New(t, Options{MiB: 96, HolderMiB: 12})
+	file, err := os.Create(filepath.Join(f.Dir, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	page := make([]byte, 4096)
+	for i := range page {
+		page[i] = byte(i) | 1
+	}
+	for range 10_000 {
+		if _, err := file.Write(page); err != nil {
+			t.Fatalf("a write failed before a sync did: %v", err)
+		}
+		if err := syscall.Fdatasync(int(file.Fd())); err == nil {
+			continue
+		}
+		if err := syscall.Fdatasync(int(file.Fd())); err != nil {
+			t.Errorf("the sync behind the failed one: %v", err)
+		}
+		return
+	}
+	t.Error("no sync failed")
+}
+
 // A test process that was killed leaves its mount; the next one takes it down. The killed process is
 // stood in for by one that has ended, and a mount under its name.
 func TestLeftoversOfADeadProcessAreTakenDown(t *testing.T) {
