@@ -48,3 +48,17 @@ func TestRatiosAreTakenWithinARound(t *testing.T) {
 		t.Errorf("targets: %+v", r.Targets)
 	}
 }
+
+// One allocation per append misses the target also at a lone writer's rate; what a turn has once does not.
+func TestAllocationsOfATurnAreNotThoseOfAppends(t *testing.T) {
+	c := Cell{Writers: 1, Logs: 1, Bytes: 4096, Fsync: "on_commit"}
+	for allocs, met := range map[uint64]bool{0: true, 80: true, 1000: false, 1100: false} {
+		m := Measure{Records: 1000, Writes: 1000, Time: time.Second, P50: 1, Allocs: allocs}
+		var r Report
+		r.add(c, []*round{{engines: map[string]Measure{"e": m}, bare: map[string]map[string]Measure{"e": {bareKinds[0].name: m}}}})
+		r.judgeAllocs()
+		if got := r.Targets[len(r.Targets)-1]; got.Met() != met {
+			t.Errorf("%d allocations in 1000 appends: %+v", allocs, got)
+		}
+	}
+}
