@@ -197,13 +197,18 @@ func (b *Broker) openShards(st *Stream) error {
 				FS: b.opts.FS, Dir: b.shardDir(st.id, n), CatalogueID: st.id, Shard: n,
 				Mode: st.mode, SegmentBytes: b.opts.SegmentBytes, Pool: b.opts.Pool,
 				Direct: e.engine.Direct(), NoPreWrite: b.opts.NoPreallocate,
-				NowMicros: func() uint64 { return uint64(b.opts.Now().UnixMicro()) },
+				RepairChecksumTail: b.opts.RepairChecksumTail,
+				NowMicros:          func() uint64 { return uint64(b.opts.Now().UnixMicro()) },
 			})
 			if err != nil {
 				errs = append(errs, fmt.Errorf("core: stream %s/%s/%s shard %d: %w", def.Tenant, def.Namespace, def.Stream, n, err))
 				continue
 			}
-			if r := l.Recovery(); r.Truncated > 0 {
+			if r := l.Recovery(); r.Repaired > 0 {
+				b.opts.Logger.Error("DATA LOST: cut damaged, acknowledged bytes off a log, because durable_repair_checksum_tail is on; turn it off again",
+					"stream", def.Tenant+"/"+def.Namespace+"/"+def.Stream, "id", st.id, "shard", n,
+					"durable_bytes", r.Repaired, "bytes", r.Truncated, "next_offset", l.Next())
+			} else if r.Truncated > 0 {
 				b.opts.Logger.Warn("cut an unfinished write off a log", "stream", st.id, "shard", n, "bytes", r.Truncated)
 			}
 		}

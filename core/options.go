@@ -46,6 +46,9 @@ type Options struct {
 	RetentionAge   time.Duration
 	// RetentionInterval is how often the logs are looked at for what is to go. Default 60 s.
 	RetentionInterval time.Duration
+	// RepairChecksumTail cuts damage off the end of a log's newest segment at start, although it was on
+	// the disk, when nothing follows it. Default false: the start is refused.
+	RepairChecksumTail bool
 
 	// PublishInflightBytes bounds the bytes of accepted, unfinished publishes. Default 64 MiB.
 	PublishInflightBytes int64

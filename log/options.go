@@ -69,6 +69,10 @@ type Options struct {
 	Direct bool
 	// NoPreWrite turns pre-writing off: files grow as they are appended to.
 	NoPreWrite bool
+	// RepairChecksumTail lets Open cut damage off the newest segment although durable.mark says that
+	// it was on the disk, when nothing of this segment follows it (see repairTail). Default false:
+	// such a log is refused.
+	RepairChecksumTail bool
 	// Pool gives Read its pages.
 	Pool *wire.Pool
 	// NowMicros is the wall clock for segment headers. Default time.Now.

@@ -104,6 +104,9 @@ type RecoveryReport struct {
 	Truncated      int64 // cut off torn or unfinished ends
 	Removed        int   // files that held nothing
 	RebuiltIndexes int
+	// Repaired counts bytes that were known to be durable, and were cut off all the same because
+	// Options.RepairChecksumTail asks for it.
+	Repaired int64
 }
 
 func segmentName(id uint64) string { return fmt.Sprintf("%020d.seg", id) }

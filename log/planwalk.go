@@ -171,6 +171,9 @@ func (p *planner) takeNewest(s *foundSegment) error {
 func (p *planner) judge(s *foundSegment, w *walk) error {
 	what := w.why.what
 	if p.covered(s.id, w.seg.Bytes) {
+		if repaired, err := p.repairTail(s, w); repaired || err != nil {
+			return err
+		}
 		if what == "" {
 			what = "the file ends"
 		}

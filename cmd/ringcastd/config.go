@@ -37,6 +37,7 @@ type Config struct {
 	StorageEngine Choice `name:"storage-engine" group:"storage" default:"auto" choices:"auto,portable,uring,uring-direct" help:"How logs are written: auto (io_uring where it is allowed), portable, uring, uring-direct (io_uring past the page cache, where the file system takes that). A named engine that cannot run refuses the start."`
 	FsyncMode     Choice `name:"durable-fsync-mode" group:"storage" default:"on_commit" choices:"on_commit,periodic,none" help:"Mode of durable streams created without one. periodic and none lose acknowledged records in a power cut."`
 	FsyncInterval Num    `name:"durable-fsync-interval-ms" group:"storage" default:"250" help:"Longest that a periodic stream stays unsynced."`
+	RepairTail    Bool   `name:"durable-repair-checksum-tail" group:"storage" default:"false" help:"Cut damage off the end of a log's newest file at start, although it was acknowledged, when nothing follows it. Loses data; ringcast log repair shows what first."`
 	SegmentBytes  Size   `name:"durable-segment-bytes" group:"storage" default:"256MiB" help:"Size at which a log starts a new file."`
 	Preallocate   Bool   `name:"durable-preallocate" group:"storage" default:"true" help:"Write zeros ahead of the tail of a log: syncs cost about half then."`
 

@@ -36,6 +36,7 @@ func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
 		RetentionBytes:       l.RetentionBytes.V,
 		RetentionAge:         time.Duration(l.RetentionSeconds.V) * time.Second,
 		RetentionInterval:    time.Duration(l.RetentionInterval.V) * time.Second,
+		RepairChecksumTail:   l.RepairTail.V,
 		PublishInflightBytes: l.Inflight.V, PublishConnInflightBytes: l.ConnInflight.V,
 		PublishQueueDepth: int(l.QueueDepth.V), PublishQueueFactor: int(l.QueueFactor.V),
 		PublishQueueWait: ms(l.QueueWait), IngressWait: l.IngressWait.V,
@@ -94,6 +95,9 @@ func (l *Loaded) notes() []string {
 		out = append(out, "there is no data directory: streams are in memory and a restart empties them")
 	} else if l.FsyncMode.V != "on_commit" {
 		out = append(out, "durable_fsync_mode is "+l.FsyncMode.V+": streams made without a mode of their own lose acknowledged records in a power cut")
+	}
+	if l.RepairTail.V {
+		out = append(out, "durable_repair_checksum_tail is on: damage at the end of a log is cut off at start, with acknowledged records")
 	}
 	if l.HTTPInsecure.V {
 		out = append(out, "http_insecure is on: tokens may travel in the clear")
