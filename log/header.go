@@ -74,6 +74,13 @@ func decodeSegmentHeader(b []byte) (h segmentHeader, what string) {
 	return h, ""
 }
 
+// newerSegment says whether a block is a whole header of a version that this one does not know.
+func newerSegment(b []byte) bool {
+	return len(b) >= blockBytes && binary.BigEndian.Uint32(b) == segmentMagic &&
+		crc32.Checksum(b[:60], castagnoli) == binary.BigEndian.Uint32(b[60:]) &&
+		(binary.BigEndian.Uint16(b[4:]) != segmentVersion || binary.BigEndian.Uint16(b[6:]) != 0)
+}
+
 // randomNonce makes the mark that tells the entries of this use of a file from older bytes in it.
 // It is not secret, only unrepeatable.
 func randomNonce() uint64 {

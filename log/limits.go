@@ -58,6 +58,8 @@ const (
 	preWritePiece    = 512 << 10
 	preWriteGroupMax = 32 << 10
 )
+// findingsMax is how many damages, and how many notes, Verify keeps of one log.
+const findingsMax = 1000
 
 // markLagBytes is how far durable.mark may fall behind a log that is never idle.
 const markLagBytes = 4 << 20
