@@ -61,6 +61,9 @@ type Verification struct {
 	// Plan is what the next start does; nil when it refuses the log, and Refused says why.
 	Plan    *Plan
 	Refused *CorruptError
+
+	ends    map[uint64]uint64 // by segment: the offset behind its last entry that holds
+	records map[uint64]uint64 // by segment: records that hold
 }
 
 // Verify reads every byte of every segment of a log and checks it: headers, checksums, order,
@@ -75,7 +78,8 @@ func Verify(ctx context.Context, o Options, progress func(n int64)) (*Verificati
 	o.RepairChecksumTail = false // what it would cut is damage all the same
 	watch := &watchFS{fs: o.FS, ctx: ctx}
 	o.FS = watch
-	v := &verifier{p: newPlanner(o), out: &Verification{Dir: o.Dir, Shard: o.Shard}}
+	v := &verifier{p: newPlanner(o), out: &Verification{Dir: o.Dir, Shard: o.Shard,
+		ends: make(map[uint64]uint64), records: make(map[uint64]uint64)}}
 	plan, err := MakePlan(o)
 	if err != nil {
 		var ok bool
@@ -226,6 +230,7 @@ func (v *verifier) segment(i int) error {
 	sc := v.p.scanner(f, &foundSegment{id: s.id, size: end, header: s.header}, true)
 	x := newMemIndex(max(end, v.p.o.SegmentBytes), v.p.o.IndexSpacing, v.p.chunks)
 	defer x.free()
+	v.out.ends[s.id] = s.header.base
 	var e scannedEntry
 	clean := true
 	for {
@@ -236,6 +241,8 @@ func (v *verifier) segment(i int) error {
 		if more {
 			v.out.Entries++
 			v.out.Records += uint64(e.header.count)
+			v.out.records[s.id] += uint64(e.header.count)
+			v.out.ends[s.id] = sc.next
 			v.out.Next = max(v.out.Next, sc.next)
 			if indexDue(e.pos, x.last, v.p.o.IndexSpacing) {
 				x.add(indexEntry{base: e.header.base, pos: e.pos})
