@@ -16,7 +16,7 @@ const backupNote = "repair.txt"
 
 // save copies what the repair will cut or remove, and a note of its steps, to dir, and makes the copies
 // durable before anything is changed. When it does not come to its end what it has copied goes again.
-func (r *Repair) save(ctx context.Context, fs ring.FS, dir string) (err error) {
+func (r *Repair) save(ctx context.Context, fs ring.FS, dir string, progress func(n int64)) (err error) {
 	if _, err := fs.Stat(dir); err == nil {
 		return fmt.Errorf("log: backup %s exists already: name another directory", dir)
 	} else if !isNotExist(err) {
@@ -31,7 +31,7 @@ func (r *Repair) save(ctx context.Context, fs ring.FS, dir string) (err error) {
 		}
 	}()
 	for _, name := range r.Saved {
-		if err := copyFile(ctx, fs, filepath.Join(r.dir, name), filepath.Join(dir, name)); err != nil {
+		if err := copyFile(ctx, fs, filepath.Join(r.dir, name), filepath.Join(dir, name), progress); err != nil {
 			return fmt.Errorf("log: backup of %s: %w", name, err)
 		}
 	}
@@ -63,7 +63,7 @@ func (r *Repair) note() string {
 }
 
 // copyFile makes a synced copy. A source that is gone is no error: an unlink that was cut short.
-func copyFile(ctx context.Context, fs ring.FS, from, to string) (err error) {
+func copyFile(ctx context.Context, fs ring.FS, from, to string, progress func(n int64)) (err error) {
 	src, err := fs.Open(from, os.O_RDONLY, 0)
 	if err != nil {
 		if isNotExist(err) {
@@ -93,6 +93,9 @@ func copyFile(ctx context.Context, fs ring.FS, from, to string) (err error) {
 			return err
 		}
 		pos += int64(n)
+		if progress != nil {
+			progress(int64(n))
+		}
 	}
 }
 

@@ -182,13 +182,13 @@ type Repaired struct {
 
 // Apply saves what will lose bytes to backup ("" = nothing is saved), carries the repair out and
 // plans again: when it returns no error, the log opens. ctx ends it before the first change only; a
-// repair that has begun is finished. One that was killed is done by planning and applying again.
-func (r *Repair) Apply(ctx context.Context, o Options, backup string) (*Repaired, error) {
+// repair that has begun is finished. progress is told what is saved and may be nil. One that was killed is done by planning and applying again.
+func (r *Repair) Apply(ctx context.Context, o Options, backup string, progress func(n int64)) (*Repaired, error) {
 	o = o.withDefaults()
 	o.RepairChecksumTail = false
 	out := &Repaired{}
 	if backup != "" && len(r.Saved) > 0 {
-		if err := r.save(ctx, o.FS, backup); err != nil {
+		if err := r.save(ctx, o.FS, backup, progress); err != nil {
 			return nil, err
 		}
 		out.Backup = backup

@@ -74,6 +74,9 @@ func explain(err error) (reportBody, int) {
 			b.Retry = refused.Retry.String()
 		}
 	}
+	if explainLog(err, &b) {
+		return b, 1
+	}
 	dial, _ := errors.AsType[*client.DialError](err)
 	gap, _ := errors.AsType[*client.GapError](err)
 	handshake, _ := errors.AsType[*netio.HandshakeError](err)

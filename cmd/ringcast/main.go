@@ -27,6 +27,7 @@ type cli struct {
 	Sub        subCmd                    `cmd:"" help:"Subscribe to a stream and print its records."`
 	Stream     streamCmd                 `cmd:"" help:"Create, list, describe and delete streams."`
 	Cache      cacheCmd                  `cmd:"" help:"Read and write caches."`
+	Log        logCmd                    `cmd:"" help:"Look at, check and repair the logs of a broker that does not run."`
 	Token      tokenCmd                  `cmd:"" help:"Make signing keys and tokens, look into tokens."`
 	Demo       demoCmd                   `cmd:"" help:"Start a broker, publish a text, kill the broker, read everything back and compare."`
 	Perf       perfCmd                   `cmd:"" help:"Measure this machine: durable appends against their limit and their rivals."`

@@ -28,6 +28,17 @@ func (e *environment) emit(v any) error {
 	return err
 }
 
+// warn says something beside the result; with --json it is an object of its own.
+func (e *environment) warn(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if e.json {
+		line, _ := json.Marshal(map[string]string{"warning": text})
+		fmt.Fprintf(e.stderr, "%s\n", line)
+		return
+	}
+	fmt.Fprintln(e.stderr, "ringcast: note:", text)
+}
+
 // terminal says whether w is one.
 func terminal(w any) bool {
 	f, ok := w.(*os.File)
