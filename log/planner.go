@@ -160,7 +160,8 @@ func (p *planner) cutTo(s *foundSegment, size int64, why string) {
 
 // dropBlank removes prepared segments that were never put to use. A blank header with an entry
 // behind it that belongs at or above the log's end is a lost header, not a prepared file: what an
-// older use of a recycled file left behind has lower offsets.
+// older use of a recycled file left behind has lower offsets. So is one that is older than every
+// segment with a header: files are prepared for later, never for before.
 func (p *planner) dropBlank() error {
 	for _, s := range p.blank {
 		f, err := p.open(s.id)
@@ -168,7 +169,8 @@ func (p *planner) dropBlank() error {
 			return err
 		}
 		sc := p.scanner(f, s, true)
-		pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return h.base >= p.plan.Next })
+		older := p.olderThanAll(s.id)
+		pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return older || h.base >= p.plan.Next })
 		f.Close()
 		p.plan.Report.Scanned += sc.scanned
 		if err != nil {
@@ -189,6 +191,9 @@ func (p *planner) dropBlank() error {
 	}
 	return nil
 }
+
+// olderThanAll says whether a segment is older than every one that has a header.
+func (p *planner) olderThanAll(id uint64) bool { return len(p.segs) > 0 && id < p.segs[0].id }
 
 // scanner returns a scanner over s that verifies bodies or walks headers only.
 func (p *planner) scanner(f ring.File, s *foundSegment, bodies bool) *scanner {

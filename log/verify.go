@@ -109,6 +109,8 @@ type verifier struct {
 	p     *planner
 	out   *Verification
 	stays map[uint64]*SegmentPlan // by the plan, when there is one
+	// ended: the log ends in the last segment but one, and the last one, which does not meet it, goes.
+	ended bool
 }
 
 func (v *verifier) damage(d Damage) {
@@ -144,11 +146,12 @@ func (v *verifier) run() error {
 		v.out.Base, v.out.Next = segs[0].header.base, segs[0].header.base
 	}
 	for i, s := range segs {
+		if v.ended {
+			v.note(s.id, 0, "it does not begin where the log ends; the next start removes it")
+			break
+		}
 		if i > 0 && v.out.Next < s.header.base {
-			prev := segs[i-1]
-			v.damage(Damage{Kind: DamageGap, Segment: prev.id, Pos: prev.size, First: v.out.Next, Next: s.header.base,
-				What: fmt.Sprintf("the entries end at offset %d, the next segment (%d) begins at %d", v.out.Next, s.id, s.header.base)})
-			v.out.Next = s.header.base
+			v.gap(segs[i-1], s)
 		}
 		if err := v.segment(i); err != nil {
 			return err
@@ -160,6 +163,21 @@ func (v *verifier) run() error {
 		}
 	}
 	return v.finish()
+}
+
+// gap reports offsets that are missing between two segments: lost with a header between them, or with
+// a file.
+func (v *verifier) gap(prev, s *foundSegment) {
+	first := v.out.Next
+	v.out.Next = s.header.base
+	for i := range v.out.Damage {
+		if d := &v.out.Damage[i]; d.Segment > prev.id && d.Segment < s.id {
+			d.First, d.Next = first, s.header.base
+			return
+		}
+	}
+	v.damage(Damage{Kind: DamageGap, Segment: prev.id, Pos: prev.size, First: first, Next: s.header.base,
+		What: fmt.Sprintf("the entries end at offset %d, the next segment (%d) begins at %d", first, s.id, s.header.base)})
 }
 
 // headers reads the first block of each segment. Those that hold stay in p.segs.
@@ -284,6 +302,9 @@ func (v *verifier) settle(i int, sc *scanner, why stop, planned bool) (*Damage, 
 		return d, nil
 	}
 	mayEnd := i == len(v.p.segs)-1
+	if mayEnd && why.what == "" && (v.p.plan.Mark == nil || v.p.plan.Mark.Segment != s.id) {
+		return nil, nil // what is newer is missing, and reported as that
+	}
 	if !mayEnd {
 		next := v.p.segs[i+1]
 		if sc.next == next.header.base {
@@ -298,6 +319,10 @@ func (v *verifier) settle(i int, sc *scanner, why stop, planned bool) (*Damage, 
 				return nil, err
 			}
 			mayEnd = proof != provenWhole
+			v.ended = mayEnd
+		}
+		if !mayEnd && why.what == "" && sc.next < next.header.base {
+			return nil, nil // a gap
 		}
 		d.Next = max(d.Next, next.header.base)
 	}
@@ -316,7 +341,7 @@ func (v *verifier) settle(i int, sc *scanner, why stop, planned bool) (*Damage, 
 		if !ok {
 			return nil, err
 		}
-		d.What = c.What
+		d.What, v.ended = c.What, false
 		return d, nil
 	}
 	if why.what != "" {
@@ -354,7 +379,8 @@ func (v *verifier) blank(s *foundSegment) error {
 	defer f.Close()
 	sc := v.p.scanner(f, s, true)
 	next := v.out.Next
-	pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return h.base >= next })
+	older := v.p.olderThanAll(s.id)
+	pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return older || h.base >= next })
 	if err != nil {
 		return err
 	}
