@@ -198,7 +198,7 @@ func TestVerifyOfTenThousandSegmentsIsBounded(t *testing.T) {
 	runtime.GC()
 	before, most, calls := heap(), uint64(0), 0
 	v, err := Verify(context.Background(), o, func(int64) {
-		if calls++; calls%1000 == 0 {
+		if calls++; calls%5000 == 0 {
 			runtime.GC()
 			most = max(most, heap())
 		}

@@ -205,6 +205,9 @@ func title(l *core.StoredLog) string {
 // nameColumns is how much of a line a stream's name may take.
 const nameColumns = 48
 
+// lineColumns is how wide text is.
+const lineColumns = 98
+
 // shorten cuts the middle of a name that would break a table.
 func shorten(s string, columns int) string {
 	r := []rune(s)

@@ -119,8 +119,12 @@ func (c *logInspect) Run(ctx context.Context, env *environment, s *Settings) err
 		case detail:
 			err = v.print(env.stdout, l, c.Long, i > 0)
 		default:
-			_, err = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", shorten(v.streamName(), 36), v.Shard, v.Base, v.Next,
-				len(v.Segments), size(float64(v.Bytes)), v.verdict())
+			base, next, bytes := fmt.Sprint(v.Base), fmt.Sprint(v.Next), size(float64(v.Bytes))
+			if v.Damage != nil { // only the headers are known
+				base, next, bytes = "-", "-", size(float64(v.FileBytes))
+			}
+			_, err = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\n", shorten(v.streamName(), 36), v.Shard, base, next,
+				len(v.Segments), bytes, v.verdict())
 		}
 		if err != nil {
 			return err
@@ -224,7 +228,7 @@ func (v *logView) print(out io.Writer, l *core.StoredLog, long, again bool) erro
 		return w.Flush()
 	}
 	if v.Damage == nil {
-		fmt.Fprintf(w, "offsets\t%d to %d (excluded)\n", v.Base, v.Next)
+		fmt.Fprintf(w, "records\t%s\n", held(v.Base, v.Next))
 		fmt.Fprintf(w, "bytes\t%s of data in %s of files\n", size(float64(v.Bytes)), size(float64(v.FileBytes)))
 		fmt.Fprintf(w, "epoch\t%d\nproducers\t%d\n", v.Epoch, v.Producers)
 	} else {
@@ -243,12 +247,15 @@ func (v *logView) print(out io.Writer, l *core.StoredLog, long, again bool) erro
 	}
 	switch {
 	case v.Damage != nil:
-		fmt.Fprintf(w, "next start\tREFUSED: segment %d, byte %d:\n\t%s\n", v.Damage.Segment, v.Damage.Pos, v.Damage.What)
+		fmt.Fprintf(w, "next start\tREFUSED, segment %d is damaged at byte %d:\n", v.Damage.Segment, v.Damage.Pos)
 	case !v.Changes:
 		fmt.Fprintln(w, "next start\tchanges nothing")
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if v.Damage != nil {
+		fmt.Fprintln(out, wrap(v.Damage.What, "    ", lineColumns))
 	}
 	if v.Damage == nil && v.Changes {
 		fmt.Fprintln(out, "next start")
@@ -267,7 +274,7 @@ func printSteps(out io.Writer, steps []stepView) {
 			fmt.Fprintf(out, " at %d bytes", *s.Size)
 		}
 		if s.Why != "" {
-			fmt.Fprintf(out, ":\n      %s", s.Why)
+			fmt.Fprintf(out, ":\n%s", wrap(s.Why, "      ", lineColumns))
 		}
 		fmt.Fprintln(out)
 	}
@@ -282,7 +289,11 @@ func (v *logView) printSegments(out io.Writer, long bool) error {
 	fmt.Fprintln(w, "SEGMENT\tBASE\tNEXT\tBYTES\tFILE BYTES\tFIRST\tLAST\tSTATE")
 	for i := range v.Segments {
 		s := &v.Segments[i]
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", s.ID, s.Base, s.Next, s.Bytes, s.FileBytes, short(s.First), short(s.Last), s.state(v.Damage != nil))
+		next, bytes := "-", "-"
+		if s.Stays {
+			next, bytes = fmt.Sprint(s.Next), fmt.Sprint(s.Bytes)
+		}
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%d\t%s\t%s\t%s\n", s.ID, s.Base, next, bytes, s.FileBytes, short(s.First), short(s.Last), s.state(v.Damage != nil))
 	}
 	if err := w.Flush(); err != nil || !long {
 		return err

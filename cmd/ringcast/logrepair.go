@@ -146,18 +146,20 @@ func (c *logRepair) show(env *environment, l *core.StoredLog, v *repairView) err
 		fmt.Fprintf(out, "%s: nothing to do\n", title(l))
 		return nil
 	case "damaged":
-		fmt.Fprintf(out, "%s: DAMAGED, left as it is\n  segment %d, byte %d:\n    %s\n", title(l), v.Damage.Segment, v.Damage.Pos, v.Damage.What)
+		fmt.Fprintf(out, "%s: DAMAGED, left as it is\n  segment %d, byte %d:\n%s\n", title(l),
+			v.Damage.Segment, v.Damage.Pos, wrap(v.Damage.What, "    ", lineColumns))
 		return nil
 	}
 	fmt.Fprintf(out, "%s:\n", title(l))
 	if d := v.Damage; d != nil {
-		fmt.Fprintf(out, "  damage in segment %d, byte %d:\n      %s\n", d.Segment, d.Pos, d.What)
+		fmt.Fprintf(out, "  damage in segment %d, byte %d:\n%s\n", d.Segment, d.Pos, wrap(d.What, "      ", lineColumns))
 	}
 	printSteps(out, v.Steps)
 	if x := v.Loss; x != nil {
-		fmt.Fprintf(out, "  LOST: offsets %d to %d (excluded; as far as can be known), %s, %d whole segments\n",
-			x.First, x.Next, size(float64(x.Bytes)), x.Segments)
-		fmt.Fprintf(out, "    %s records of them lie behind the damage and hold. Offset %d is given out again.\n", count(x.Intact), x.First)
+		fmt.Fprintf(out, "  LOST: %s (as far as can be known), %s of files, %s as a whole\n",
+			span(x.First, x.Next), size(float64(x.Bytes)), plural(x.Segments, "segment", "segments"))
+		fmt.Fprintf(out, "    %s of them behind the damage and whole. Offset %d is given out again.\n",
+			plural(int(x.Intact), "record", "records"), x.First)
 	}
 	return nil
 }
@@ -169,11 +171,7 @@ func (c *logRepair) confirm(env *environment, todo []plannedRepair) error {
 	if !terminal(env.stdin) {
 		return &notConfirmed{}
 	}
-	noun := "logs"
-	if len(todo) == 1 {
-		noun = "log"
-	}
-	fmt.Fprintf(env.stderr, "Change %d %s as shown? [y/N] ", len(todo), noun)
+	fmt.Fprintf(env.stderr, "Change %s as shown? [y/N] ", plural(len(todo), "log", "logs"))
 	answer, _ := bufio.NewReader(env.stdin).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return &notConfirmed{}
@@ -200,7 +198,7 @@ func (c *logRepair) apply(ctx context.Context, env *environment, todo []plannedR
 			}
 			continue
 		}
-		fmt.Fprintf(env.stdout, "%s: repaired; it opens with offsets %d to %d (excluded)\n", title(p.log), done.Plan.Base, done.Plan.Next)
+		fmt.Fprintf(env.stdout, "%s: repaired; it opens (%s)\n", title(p.log), held(done.Plan.Base, done.Plan.Next))
 		if done.Backup != "" {
 			fmt.Fprintf(env.stdout, "  saved in %s\n", done.Backup)
 		}

@@ -111,8 +111,8 @@ func (c *logVerify) Run(ctx context.Context, env *environment, s *Settings) erro
 	if env.json {
 		err = env.emit(sum)
 	} else {
-		_, err = fmt.Fprintf(env.stdout, "%d logs, %s read in %.1f s (%s/s), %d damaged\n",
-			sum.Logs, size(float64(sum.Bytes)), sum.Seconds, size(sum.BytesPerSecond), sum.Damaged)
+		_, err = fmt.Fprintf(env.stdout, "%s, %s read in %.1f s (%s/s), %d damaged\n",
+			plural(sum.Logs, "log", "logs"), size(float64(sum.Bytes)), sum.Seconds, size(sum.BytesPerSecond), sum.Damaged)
 	}
 	if err == nil && sum.Damaged > 0 {
 		err = &damaged{sum.Damaged, sum.Logs}
@@ -157,36 +157,32 @@ func (v *verifyView) print(out io.Writer, l *core.StoredLog) error {
 		_, err := fmt.Fprintf(out, "%s: no files; the next start makes it\n", title(l))
 		return err
 	case v.OK:
-		fmt.Fprintf(out, "%s: clean, offsets %d to %d, %d segments\n", title(l), v.Base, v.Next, v.Segments)
+		fmt.Fprintf(out, "%s: clean, %s, %s\n", title(l), held(v.Base, v.Next), plural(v.Segments, "segment", "segments"))
 	default:
-		places := "place"
-		if v.Damages > 1 {
-			places = "places"
-		}
 		start := "the broker does not start with it"
 		if v.Starts {
 			start = "the broker starts with it, and fails reads there"
 		}
-		fmt.Fprintf(out, "%s: DAMAGED at %d %s; %s\n  %s\n", title(l), v.Damages, places, start, v.Dir)
+		fmt.Fprintf(out, "%s: DAMAGED at %s;\n  %s\n  %s\n", title(l), plural(v.Damages, "place", "places"), start, v.Dir)
 	}
 	for i := range v.Damage {
 		d := &v.Damage[i]
-		fmt.Fprintf(out, "  segment %d, byte %d: %s\n", d.Segment, d.Pos, d.What)
+		fmt.Fprintf(out, "  segment %d, byte %d:\n%s\n", d.Segment, d.Pos, wrap(d.What, "    ", lineColumns))
 		switch {
-		case d.Next > d.First:
-			fmt.Fprintf(out, "    %d bytes, offsets %d to %d (excluded)\n", d.Bytes, d.First, d.Next)
+		case d.Next > d.First, d.Bytes > 0 && d.Kind == string(log.DamageEntries):
+			fmt.Fprintf(out, "    %s, %s\n", size(float64(d.Bytes)), span(d.First, d.Next))
 		case d.Bytes > 0:
-			fmt.Fprintf(out, "    %d bytes from offset %d on\n", d.Bytes, d.First)
+			fmt.Fprintf(out, "    %s\n", size(float64(d.Bytes)))
 		}
 		if i == len(v.Damage)-1 || v.Damage[i+1].Kind != d.Kind {
-			fmt.Fprintf(out, "    %s\n", d.Advice)
+			fmt.Fprintln(out, wrap(d.Advice, "    ", lineColumns))
 		}
 	}
 	if n := v.Damages - len(v.Damage); n > 0 {
 		fmt.Fprintf(out, "  and %d more\n", n)
 	}
 	for _, n := range v.Notes {
-		fmt.Fprintf(out, "  note: segment %d, byte %d:\n    %s\n", n.Segment, n.Pos, n.What)
+		fmt.Fprintf(out, "  note: segment %d, byte %d:\n%s\n", n.Segment, n.Pos, wrap(n.What, "    ", lineColumns))
 	}
 	if n := v.Noted - len(v.Notes); n > 0 {
 		fmt.Fprintf(out, "  and %d more notes\n", n)

@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/vbauerster/cupwriter"
 )
@@ -66,6 +68,56 @@ func count(n uint64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// wrap breaks text into lines of at most columns, each behind indent.
+func wrap(text, indent string, columns int) string {
+	var b strings.Builder
+	line := 0
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case line == 0:
+			b.WriteString(indent)
+			line = len(indent)
+		case line+1+n > columns:
+			b.WriteString("\n" + indent)
+			line = len(indent)
+		default:
+			b.WriteByte(' ')
+			line++
+		}
+		b.WriteString(word)
+		line += n
+	}
+	return b.String()
+}
+
+// plural is n with the noun that goes with it.
+func plural(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(uint64(n)) + " " + more
+}
+
+// span names the offsets from first up to next, which is excluded.
+func span(first, next uint64) string {
+	switch {
+	case next <= first:
+		return fmt.Sprintf("offset %d on", first)
+	case next == first+1:
+		return fmt.Sprintf("offset %d", first)
+	}
+	return fmt.Sprintf("offsets %d-%d", first, next-1)
+}
+
+// held is the same for a log that may be empty.
+func held(base, next uint64) string {
+	if next == base {
+		return fmt.Sprintf("empty, next offset %d", next)
+	}
+	return span(base, next)
 }
 
 // rate is n per second of d, 0 when there is no time.
