@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ringcast/ringcast/client"
+	"github.com/ringcast/ringcast/log"
 	"github.com/ringcast/ringcast/netio"
+	"github.com/ringcast/ringcast/ring"
 	"github.com/ringcast/ringcast/wire"
 )
 
@@ -38,6 +41,17 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		&adminUnreachable{"http://h:1", errors.New("connection refused")},
 		context.DeadlineExceeded,
 		&fs.PathError{Op: "open", Path: "f", Err: fs.ErrNotExist},
+		&noDataDir{"data"},
+		&noSuchLog{`no log of a stream "x" in data`},
+		&damaged{1, 1},
+		&damaged{2, 3},
+		&notConfirmed{},
+		fmt.Errorf("core: lock data directory data: %w", ring.Classify("lock", "data/LOCK", ring.ErrLocked)),
+		fmt.Errorf("%w: 7.seg: the file belongs to log 9", log.ErrForeign),
+		fmt.Errorf("%w: 7.seg, byte 0: segment of unknown version 2", log.ErrNewer),
+		&log.CorruptError{Dir: "d", Segment: 1, Pos: 4096, What: "zeros"},
+		fmt.Errorf("log: backup of 1.seg: %w", ring.Classify("write", "d", syscall.ENOSPC)),
+		ring.Classify("open", "d", syscall.EACCES),
 		errors.New("something else"),
 	}
 	var out strings.Builder
