@@ -58,7 +58,7 @@ func (r *Repair) note() string {
 	for _, s := range r.Steps {
 		fmt.Fprintf(&b, "  %s\n", s)
 	}
-	b.WriteString("To undo it: stop the broker and put these files back. What was appended since is lost then.\n")
+	b.WriteString("To undo it: stop the broker, remove the segments from the first of these numbers on, and put these files in\ntheir place. What was appended since is lost then.\n")
 	return b.String()
 }
 

@@ -37,6 +37,8 @@
 //	files.go     open files, counted                   memindex.go   index of the segment in writing
 //	read.go      Read, Page                            producers.go  idempotent producers
 //	seektime.go  OffsetForTime                         limits.go     every bound
+//	repairtail.go  a damaged end, cut at start         watchfs.go    a file layer for looking only
+//	verify.go inspect.go around.go  looking offline    repair.go backup.go  repairing offline
 //
 // Nothing here starts a goroutine. What may fail: the disk (failed writes void what is staged and
 // heal, failed syncs poison the log until restart) and the past (damage that no crash explains is a

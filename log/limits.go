@@ -58,6 +58,7 @@ const (
 	preWritePiece    = 512 << 10
 	preWriteGroupMax = 32 << 10
 )
+
 // findingsMax is how many damages, and how many notes, Verify keeps of one log.
 const findingsMax = 1000
 
