@@ -30,8 +30,9 @@ func (r *Repair) save(ctx context.Context, fs ring.FS, dir string, progress func
 			err = errors.Join(err, fs.RemoveAll(dir))
 		}
 	}()
+	buf := make([]byte, backupBufferBytes)
 	for _, name := range r.Saved {
-		if err := copyFile(ctx, fs, filepath.Join(r.dir, name), filepath.Join(dir, name), progress); err != nil {
+		if err := copyFile(ctx, fs, filepath.Join(r.dir, name), filepath.Join(dir, name), buf, progress); err != nil {
 			return fmt.Errorf("log: backup of %s: %w", name, err)
 		}
 	}
@@ -62,8 +63,8 @@ func (r *Repair) note() string {
 	return b.String()
 }
 
-// copyFile makes a synced copy. A source that is gone is no error: an unlink that was cut short.
-func copyFile(ctx context.Context, fs ring.FS, from, to string, progress func(n int64)) (err error) {
+// copyFile makes a synced copy, by way of b. A source that is gone is no error: an unlink that was cut short.
+func copyFile(ctx context.Context, fs ring.FS, from, to string, b []byte, progress func(n int64)) (err error) {
 	src, err := fs.Open(from, os.O_RDONLY, 0)
 	if err != nil {
 		if isNotExist(err) {
@@ -77,7 +78,6 @@ func copyFile(ctx context.Context, fs ring.FS, from, to string, progress func(n 
 		return err
 	}
 	defer func() { err = errors.Join(err, dst.Close()) }()
-	b := make([]byte, scanWindowBytes)
 	for pos := int64(0); ; {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -136,7 +136,8 @@ func (in *Inspection) others(p *planner) error {
 	for _, name := range names {
 		_, seg := parseName(name, ".seg")
 		_, idx := parseName(name, ".idx")
-		if !seg && !idx && name != markName {
+		_, free := parseName(name, freeExt) // a step of the plan tells of it
+		if !seg && !idx && !free && name != markName {
 			in.Others = append(in.Others, name)
 		}
 	}

@@ -59,6 +59,9 @@ const (
 	preWriteGroupMax = 32 << 10
 )
 
+// backupBufferBytes is how much of a file is copied at once.
+const backupBufferBytes = 256 << 10
+
 // findingsMax is how many damages, and how many notes, Verify keeps of one log.
 const findingsMax = 1000
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 )
 
 // What a repair is refused for, with errors.Is.
@@ -79,9 +80,14 @@ func PlanRepair(ctx context.Context, o Options, ro RepairOptions) (*Repair, erro
 	if err != nil {
 		return nil, err
 	}
-	r.Steps = plan.Steps
+	p := newPlanner(o.withDefaults())
 	for _, s := range plan.Steps {
-		if s.Kind == StepRemove || s.Kind == StepCut {
+		r.Steps = append(r.Steps, s)
+		empty, err := p.holdsNothing(s)
+		if err != nil {
+			return nil, err
+		}
+		if !empty {
 			r.Saved = append(r.Saved, s.File)
 		}
 	}
@@ -157,9 +163,23 @@ func (r *Repair) truncate(ctx context.Context, o Options, v *Verification) error
 
 func (r *Repair) add(s Step) {
 	r.Steps = append(r.Steps, s)
-	if s.Kind == StepRemove || s.Kind == StepCut {
+	if (s.Kind == StepRemove || s.Kind == StepCut) && filepath.Ext(s.File) != freeExt {
 		r.Saved = append(r.Saved, s.File)
 	}
+}
+
+// holdsNothing says whether a step of a recovery takes nothing away that anybody could want back: it
+// changes hints only, or removes a file that was prepared, and perhaps belonged to a deleted segment.
+func (p *planner) holdsNothing(s Step) (bool, error) {
+	id, segment := parseName(s.File, ".seg")
+	switch {
+	case s.Kind == StepCut:
+		return false, nil
+	case s.Kind != StepRemove || !segment:
+		return true, nil
+	}
+	_, what, err := p.peekHeader(&foundSegment{id: id})
+	return what == "blank", err
 }
 
 // offsetBelow is the offset at which the segments before segs[i] end.
