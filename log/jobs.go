@@ -96,12 +96,10 @@ func (j *Job) prepare() {
 		j.err = err
 		return
 	}
-	j.file, j.ready = f, j.first
-	if j.err = writeZeros(f, j.first); j.err != nil && j.first > blockBytes {
-		j.ready = blockBytes
-		if j.err = f.Truncate(blockBytes); j.err == nil {
-			j.err = writeZeros(f, blockBytes)
-		}
+	j.file, j.ready = f, blockBytes
+	if j.err = writeFull(f, zeros[:], 0); j.err == nil && j.first > blockBytes {
+		// For speed only: what cannot be written is left away.
+		j.ready, _ = j.writeAhead(blockBytes, j.first)
 	}
 	if j.err == nil {
 		if j.err = f.Sync(); j.err == nil {
@@ -140,18 +138,6 @@ func openForDirect(fs ring.FS, name string) (ring.File, error) {
 		return nil, nil
 	}
 	return f, err
-}
-
-// writeZeros writes the first n bytes of a file.
-func writeZeros(f ring.File, n int64) error {
-	for at := int64(0); at < n; {
-		piece := zeroPiece[:min(int64(len(zeroPiece)), n-at)]
-		if err := writeFull(f, piece, at); err != nil {
-			return err
-		}
-		at += int64(len(piece))
-	}
-	return nil
 }
 
 // discard gives up a file without entries, for good: half a header must not come back after a power

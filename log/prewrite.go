@@ -82,10 +82,23 @@ func (l *Log) extendDone(j *Job) Outcome {
 	return l.outcome()
 }
 
-// extend writes zeros to [from, to) of the segment, past the page cache where that can be: a sync
-// of the appends that go on meanwhile would have to write them, too.
+// extend writes zeros to [from, to) of the segment and makes them durable. When that fails the file is
+// cut back: entries end below from, and space that the log does not need is not taken from others.
 func (j *Job) extend() {
-	j.zeroed = j.from
+	if j.zeroed, j.err = j.writeAhead(j.from, j.to); j.err != nil {
+		j.fatal = errors.Is(j.err, errZeroSync) && !errors.Is(j.err, ring.ErrNoSpace)
+		j.err = fmt.Errorf("log: pre-write: %w", j.err)
+	}
+}
+
+// errZeroSync marks the failure of a sync.
+var errZeroSync = errors.New("sync of zeros")
+
+// writeAhead writes zeros past the page cache where that can be. A sync of the appends that go on
+// meanwhile would have to write them, too; and zeros in the page cache lie in folios of many blocks,
+// each of which makes a small write into it as dear to account for as a large one. It returns how
+// far it came before it was stopped; on failure the file ends at from.
+func (j *Job) writeAhead(from, to int64) (at int64, err error) {
 	name := j.path(segmentName(j.id))
 	f, err := j.fs.OpenDirect(name, false)
 	direct := err == nil
@@ -94,32 +107,26 @@ func (j *Job) extend() {
 		f, err = j.fs.Open(name, os.O_RDWR, 0)
 	}
 	if err != nil {
-		j.err = fmt.Errorf("log: pre-write: %w", err)
-		return
+		return from, err
 	}
 	defer f.Close()
-	for j.zeroed < j.to && !j.stop.Load() {
-		n := min(int64(len(zeroPiece)), j.to-j.zeroed)
-		if j.err = writeFull(f, zeroPiece[:n], j.zeroed); j.err != nil {
-			break
+	for at = from; at < to && err == nil && !j.stop.Load(); {
+		n := min(int64(len(zeroPiece)), to-at)
+		if err = writeFull(f, zeroPiece[:n], at); err == nil {
+			at += n
 		}
-		if !direct {
-			if j.err = f.Sync(); j.err != nil {
-				break
+		if err == nil && (!direct || at >= to || j.stop.Load()) {
+			if err = f.Sync(); err != nil {
+				err = fmt.Errorf("%w: %w", errZeroSync, err)
 			}
 		}
-		j.zeroed += n
 	}
-	if j.err == nil && direct {
-		j.err = f.Sync()
-		j.fatal = j.err != nil && !errors.Is(j.err, ring.ErrNoSpace)
+	if err != nil {
+		_ = f.Truncate(from)
+		return from, err
 	}
-	if j.err != nil {
-		j.err = fmt.Errorf("log: pre-write: %w", j.err)
-		// Space that the log does not need is not taken from others. Entries end below from.
-		_ = f.Truncate(j.from)
-	}
+	return at, nil
 }
 
-// zeroPiece is what a pre-writing job writes at once; read-only, aligned.
+// zeroPiece is what pre-writing writes at once; read-only, aligned.
 var zeroPiece = ring.AlignedBytes(preWritePiece)

@@ -67,7 +67,7 @@ func (f *freeFile) blank() (err error) {
 	if f.size, err = f.file.Size(); err != nil {
 		return err
 	}
-	if err := writeZeros(f.file, blockBytes); err != nil {
+	if err := writeFull(f.file, zeros[:], 0); err != nil {
 		return err
 	}
 	return f.file.Sync()
