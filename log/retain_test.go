@@ -226,6 +226,15 @@ func TestClockThatJumpedForwardDoesNotBlockRetention(t *testing.T) {
 	if l.Base() == at[len(at)-1] {
 		t.Error("it never goes")
 	}
+	// A clock that got there and steps back again counts anew.
+	s := l.view.Load().segs[0]
+	if s.aheadSince = 0; l.expired(s, now) || s.aheadSince != now || l.expired(s, year+10) || l.expired(s, now+hour) {
+		t.Error("aged from before the clock got there")
+	}
+	if !l.expired(s, now+2*hour) {
+		t.Error("not aged from when it was seen again")
+	}
+	s.aheadSince = 0
 	// Once its time has come it is aged by that.
 	base := l.Base()
 	for l.Stats().Segments < 2 {
@@ -283,8 +292,20 @@ func TestPowerCutInARetentionSweepLeavesNoGap(t *testing.T) { // LOG-13, LOG-3
 				l2.letGo()
 			}
 		})
-		l = mustOpen(t, o)
+		grown := mustOpen(t, o)
+		for range 100 {
+			acked = commitOne(t, grown, 1, 900) + 1
+		}
+		for _, s := range starts(grown) {
+			segments[s] = true
+		}
+		// First a sweep over many segments, with no other sync of the directory between them; then one
+		// by one.
+		l = grown
 		l.SetRetention(Retention{Bytes: 24 << 10})
+		if trim(t, l, 0); l.Stats().Trimmed < 4 {
+			t.Fatalf("%s: %d segments deleted in a sweep", s.name, l.Stats().Trimmed)
+		}
 		for range 60 {
 			appendOne(t, l, 1, 900)
 			for _, s := range starts(l) {

@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,7 +97,24 @@ func TestReaderThatIsOvertakenByRetention(t *testing.T) { // LOG-15, HZ-15
 		t.Fatal("nobody opens")
 	}
 	l.SetRetention(Retention{Bytes: 20 << 10})
-	l.Retain(0, l.Committed())
+	// The base has moved before anybody is told that a segment is gone.
+	l.files.mu.Lock()
+	var retain sync.WaitGroup
+	retain.Go(func() { l.Retain(0, l.Committed()) })
+	for deadline := time.Now().Add(10 * time.Second); l.Base() == 0 && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if l.Base() == 0 {
+		t.Error("segments are taken from readers who do not see a new base")
+	}
+	l.files.mu.Unlock()
+	retain.Wait()
+	// From here on nobody begins to use them, although their names are there.
+	for i, s := range old.segs[:3] {
+		if _, err := l.files.get(s); !errors.Is(err, errGone) {
+			t.Errorf("segment %d: a reader with an old view: %v", i, err)
+		}
+	}
 	var unused []bool
 	for j := l.TakeJob(); j != nil; j = l.TakeJob() {
 		if j.kind == jobTrim {
@@ -107,9 +125,6 @@ func TestReaderThatIsOvertakenByRetention(t *testing.T) { // LOG-15, HZ-15
 	}
 	if len(unused) < 4 || unused[0] || unused[1] || !unused[2] || !unused[3] {
 		t.Errorf("files that nobody uses: %v; the first is read, the second being opened", unused)
-	}
-	if _, err := l.files.get(old.segs[2]); !errors.Is(err, errGone) {
-		t.Errorf("a reader with an old view: %v", err)
 	}
 	close(hang)
 	opener.Wait()
@@ -290,5 +305,36 @@ func TestOffsetForTimeInATrimmedLog(t *testing.T) {
 	}
 	if got, ok, err := l.OffsetForTime(0); err != nil || !ok || got != l.Base() {
 		t.Errorf("oldest: %d %v %v, base %d", got, ok, err, l.Base())
+	}
+}
+
+// A look-up by time whose segment goes while it opens it begins again with what is left.
+func TestLookUpByTimeThatIsOvertakenByRetention(t *testing.T) {
+	fs := ringtest.NewFS(crashfs.New())
+	l, _ := makeSegments(t, fs, 60)
+	defer l.letGo()
+	s := l.view.Load().segs[1]
+	entered, hang := make(chan struct{}, 1), make(chan struct{})
+	fs.Add(ringtest.Rule{Kind: ringtest.Open, Path: segmentName(s.id), Entered: entered, Wait: hang})
+	type answer struct {
+		offset uint64
+		ok     bool
+		err    error
+	}
+	found := make(chan answer, 1)
+	go func() {
+		offset, ok, err := l.OffsetForTime(100 + s.base + 1)
+		found <- answer{offset, ok, err}
+	}()
+	select {
+	case <-entered:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody opens")
+	}
+	l.SetRetention(Retention{Bytes: 20 << 10})
+	trim(t, l, 0)
+	close(hang)
+	if a := <-found; a.err != nil || !a.ok || a.offset != l.Base() {
+		t.Errorf("%+v, the oldest is %d", a, l.Base())
 	}
 }

@@ -116,6 +116,8 @@ func TestReadsOfATrimmedStreamOverTheWire(t *testing.T) {
 			t.Errorf("read at %d: %+v", from, m)
 		}
 	}
+	r.send(&wire.StreamRead{TenantID: "t1", Namespace: "default", Stream: "d", From: 1, End: new(uint64), RequestID: 3})
+	r.want(&wire.SubscribeCursorError{Reason: wire.CursorTooOld, Requested: 1, Available: oldest}) // not an empty page
 	m, ok := read(oldest).(*wire.StreamRecords)
 	if !ok || uint64(len(m.Records)) != 40-oldest || m.Records[0].Offset != oldest || m.NextOffset != 40 {
 		t.Errorf("read at %d: %+v", oldest, m)
