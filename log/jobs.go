@@ -24,6 +24,8 @@ const (
 	jobMark
 	// jobExtend writes zeros ahead of the tail.
 	jobExtend
+	// jobCheckpoint replaces the checkpoint of the producers.
+	jobCheckpoint
 	// jobTrim deletes a segment that retention took out of the log.
 	jobTrim
 )
@@ -49,6 +51,8 @@ type Job struct {
 	index   *memIndex
 	mark    Mark
 	buf     [markBytes]byte
+
+	checkpoint *checkpoint
 
 	from, to, zeroed int64       // extend; zeroed: the result
 	stop             atomic.Bool // extend: the owner needs the region, or the job's place
@@ -76,6 +80,8 @@ func (j *Job) Run() {
 		j.writeMark()
 	case jobExtend:
 		j.extend()
+	case jobCheckpoint:
+		j.writeCheckpoint()
 	case jobTrim:
 		j.trim()
 	}

@@ -43,7 +43,7 @@ func newLog(o Options, plan *Plan, indexes map[uint64]*memIndex) (*Log, error) {
 		o: o, dir: o.Dir, commit: o.Mode == FsyncOnCommit, report: plan.Report,
 		epoch: max(o.Epoch, plan.epoch, 1), micros: plan.micros,
 		next: plan.Next, written: plan.Next, durable: plan.Next,
-		producers: plan.producers, nextID: plan.nextID, chunks: plan.chunks,
+		producers: plan.producers, unwritten: plan.unwritten, nextID: plan.nextID, chunks: plan.chunks,
 		files: files{fs: o.FS, dir: o.Dir},
 	}
 	l.filling = &l.groups[0]
@@ -56,7 +56,7 @@ func newLog(o Options, plan *Plan, indexes map[uint64]*memIndex) (*Log, error) {
 			l.letGo()
 			return nil, err
 		}
-		if s.Entries > 0 {
+		if s.HasEntries() {
 			l.newest = Mark{Segment: s.ID, Bytes: s.Bytes}
 		}
 	}
@@ -82,7 +82,7 @@ func (l *Log) adopt(v *view, s *SegmentPlan, x *memIndex) error {
 	if err != nil {
 		return fmt.Errorf("log: open: %w", err)
 	}
-	if s.Entries == 0 {
+	if !s.HasEntries() {
 		l.keepSpare(&spare{file: f, id: s.ID, ready: blockBytes})
 		return nil
 	}

@@ -67,6 +67,9 @@ type Options struct {
 	// aligned memory, and each is one data-synced write past the page cache. Where the file system
 	// refuses that, the same bytes are written and synced.
 	Direct bool
+	// VerifyAll has Open verify every body of every segment. By default it does so for what may have been
+	// in flight, and the bodies of sealed segments are verified when they are read.
+	VerifyAll bool
 	// NoPreWrite turns pre-writing off: files grow as they are appended to.
 	NoPreWrite bool
 	// RepairChecksumTail lets Open cut damage off the newest segment although durable.mark says that

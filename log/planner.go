@@ -142,6 +142,12 @@ func (p *planner) checkMark() error {
 	return nil
 }
 
+// leftover plans to remove a file that belongs to no segment.
+func (p *planner) leftover(name, why string) {
+	p.step(Step{Kind: StepRemove, File: name, Why: why})
+	p.plan.Report.Removed++
+}
+
 func (p *planner) remove(id uint64, why string) {
 	p.step(Step{Kind: StepRemove, File: segmentName(id), Segment: id, Why: why})
 	if p.indexes[id] {

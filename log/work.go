@@ -36,6 +36,8 @@ func (l *Log) TakeJob() *Job {
 		j.kind, j.id, j.first, j.free = jobPrepare, l.nextID, l.preWritten(), l.free
 		l.free = nil
 		l.nextID++
+	case l.checkpointDue():
+		l.checkpointJob()
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
 		l.rest = false
@@ -139,6 +141,8 @@ func (l *Log) JobDone(j *Job) Outcome {
 		l.markDone(j)
 	case jobExtend:
 		return l.extendDone(j)
+	case jobCheckpoint:
+		return l.checkpointDone(j)
 	case jobTrim:
 		return l.trimDone(j)
 	}
@@ -247,6 +251,7 @@ func (l *Log) roll() *tail {
 	if l.o.Direct && l.commit {
 		l.cur.align()
 	}
+	l.freezeProducers(l.cur, prev)
 	l.prepareAfter = 0
 	l.stats.rolls.Add(1)
 	return l.cur
