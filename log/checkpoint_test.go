@@ -145,7 +145,7 @@ func TestBadCheckpointIsNoCheckpoint(t *testing.T) { // LOG-22
 		"other use of it":   resealed(func(c *checkpoint) { c.before++; c.after++; c.state = nil }),
 		"batches not below": resealed(func(c *checkpoint) { c.base = 3 }),
 	}
-	for bit := 0; bit < len(good)*8; bit += 11 {
+	for bit := 0; bit < len(good)*8; bit += 211 {
 		b := bytes.Clone(good)
 		b[bit/8] ^= 1 << (bit % 8)
 		cases[fmt.Sprintf("bit %d", bit)] = b

@@ -63,6 +63,8 @@ type Job struct {
 	err error
 	// fatal: err is of a sync, which proves nothing when it is repeated.
 	fatal bool
+	// left: a file without entries could not be unlinked.
+	left bool
 	// indexErr: the index was not written, the rest was done.
 	indexErr error
 }
@@ -170,6 +172,7 @@ func (j *Job) discard() {
 		j.direct = nil
 	}
 	if j.fs.Remove(j.path(segmentName(j.id))) != nil {
+		j.left = true
 		return
 	}
 	if err := j.fs.SyncDir(j.dir); err != nil && !j.fatal {

@@ -167,6 +167,9 @@ func (p *planner) make(c *checkpoint) error {
 	}
 	p.dropEmptyInside()
 	p.useCheckpoint(c)
+	if err := p.checkBlank(); err != nil {
+		return err
+	}
 	if err := p.checkMark(); err != nil {
 		return err
 	}

@@ -121,6 +121,9 @@ func (l *Log) JobDone(j *Job) Outcome {
 		panic("log: JobDone with a job that is not out")
 	}
 	l.jobOut = false
+	if j.left && j.id+1 == l.nextID {
+		l.nextID-- // the next attempt goes over it: nothing blank stays below a segment
+	}
 	if j.kind == jobSeal || j.kind == jobCut {
 		j.tail.direct = j.direct
 	}
