@@ -24,6 +24,9 @@ func (p *planner) walkSegments() error {
 	p.plan.Next = p.plan.Base
 	last := len(p.segs) - 1
 	for i, s := range p.segs {
+		if err := p.o.Interrupt(); err != nil {
+			return fmt.Errorf("log: open: %w", err)
+		}
 		if s.header.base != p.plan.Next {
 			prev := p.segs[max(0, i-1)]
 			return p.corrupt(prev.id, prev.size, "the segment ends at offset %d, the next one (%d) begins at %d",
