@@ -94,19 +94,19 @@ func fillSegment(b *testing.B, l *Log, records int, size int64) {
 	pump(l)
 }
 
-// BenchmarkRecover is a full scan of a 256 MiB segment, from the page cache, checksums and
+// BenchmarkRecover is a full scan of an active segment of 1 GiB, from the page cache, checksums and
 // producer state included.
 func BenchmarkRecover(b *testing.B) {
 	for _, records := range []int{1, 64} {
 		b.Run(fmt.Sprintf("records=%d", records), func(b *testing.B) {
-			o := benchOptions(b, withMode(FsyncNone), withSegment(300<<20))
+			o := benchOptions(b, withMode(FsyncNone), withSegment(1100<<20))
 			l := mustOpen(b, o)
-			fillSegment(b, l, records, 256<<20)
+			fillSegment(b, l, records, 1<<30)
 			if err := l.Close(); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
-			b.SetBytes(256 << 20)
+			b.SetBytes(1 << 30)
 			for b.Loop() {
 				p, err := MakePlan(o)
 				if err != nil || p.Report.Entries == 0 || p.Changes() {
