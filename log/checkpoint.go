@@ -39,6 +39,8 @@ type checkpoint struct {
 	// before may have been deleted, the one after may never have been used, or under another nonce.
 	before, after uint64
 	state         []frozenProducer
+	// older is one that was not written when this one was frozen: this one may still become void.
+	older *checkpoint
 }
 
 // encode returns the whole file.
@@ -202,19 +204,32 @@ func (l *Log) freezeProducers(t *tail, prev *tail) {
 	default:
 		return
 	}
-	l.unwritten = &checkpoint{base: t.seg.base, before: before, after: t.seg.nonce, state: l.producers.freeze()}
+	l.unwritten = &checkpoint{
+		base: t.seg.base, before: before, after: t.seg.nonce, state: l.producers.freeze(), older: l.unwritten,
+	}
+	if o := l.unwritten.older; o != nil {
+		o.older = nil
+	}
 }
 
-// checkpointDue: all that the frozen state speaks of is sealed, and the segment behind it in use.
-func (l *Log) checkpointDue() bool {
-	c := l.unwritten
-	return c != nil && l.fail == nil && l.written > c.base && (len(l.retired) == 0 || l.retired[0].seg.base >= c.base)
+// dueCheckpoint returns the newest frozen state of which all is sealed, the segment behind it in use.
+func (l *Log) dueCheckpoint() *checkpoint {
+	for c := l.unwritten; c != nil && l.fail == nil; c = c.older {
+		if l.written > c.base && (len(l.retired) == 0 || l.retired[0].seg.base >= c.base) {
+			return c
+		}
+	}
+	return nil
 }
 
-func (l *Log) checkpointJob() {
-	l.job.kind, l.job.checkpoint = jobCheckpoint, l.unwritten
+func (l *Log) checkpointJob(c *checkpoint) {
+	l.job.kind, l.job.checkpoint = jobCheckpoint, c
 	l.job.header = segmentHeader{catalogue: l.o.CatalogueID, shard: l.o.Shard}
-	l.unwritten = nil
+	if l.unwritten == c {
+		l.unwritten = nil
+	} else {
+		l.unwritten.older = nil
+	}
 }
 
 func (j *Job) writeCheckpoint() {
@@ -235,10 +250,10 @@ func (l *Log) checkpointDone(j *Job) Outcome {
 	return l.outcome()
 }
 
-// voidCheckpoint drops a frozen state that speaks of records which never were, or of a segment that
+// voidCheckpoint drops the frozen states that speak of records which never were, or of a segment that
 // was never used.
 func (l *Log) voidCheckpoint() {
-	if c := l.unwritten; c != nil && c.base >= l.written {
-		l.unwritten = nil
+	for l.unwritten != nil && l.unwritten.base >= l.written {
+		l.unwritten = l.unwritten.older
 	}
 }

@@ -2,6 +2,7 @@ package log
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type attack struct {
 	synced  int // end of what was synced, and under on_commit acknowledged
 	mark    int // what durable.mark says; 0 = none
 	flipped bool
+	alike   int // size of every record, of this use of the file and of older ones; 0 = any
 	story   string
 }
 
@@ -54,7 +56,7 @@ func (a *attack) encode(nonce, base, micros uint64, group int, flags uint16, rec
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 	b = append(b, section...)
 	b = append(b, make([]byte, size-4-len(b))...)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[64:], crc32.MakeTable(crc32.Castagnoli)))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[60:], crc32.MakeTable(crc32.Castagnoli)))
 }
 
 func (a *attack) flags() uint16 {
@@ -67,6 +69,9 @@ func (a *attack) flags() uint16 {
 // records makes those of an entry. Some hold a copy of what the segment holds by now, at a multiple of
 // 64, as when somebody publishes a copy of the log: of its first n entries.
 func (a *attack) records(base uint64, n int) [][]byte {
+	if a.alike > 0 {
+		return recordsAt(base, 1, a.alike)
+	}
 	recs := recordsAt(base, 1+a.rng.IntN(3), 8+a.rng.IntN(1500)*a.rng.IntN(4))
 	if n > 0 && a.rng.IntN(4) == 0 {
 		e := a.entries[a.rng.IntN(n)]
@@ -85,12 +90,15 @@ func newAttack(seed uint64) *attack {
 	a.disk = make([]byte, blockBytes*(3+a.rng.IntN(14)))
 	h := segmentHeader{nonce: a.nonce, catalogue: 0xC0FFEE, shard: 3, epoch: 1}
 	copy(a.disk, h.encode())
+	if a.rng.IntN(3) == 0 {
+		a.alike = 8 + a.rng.IntN(4000) // old entries lie at the places of new ones
+	}
 	if a.rng.IntN(3) > 0 {
 		a.story = "recycled, "
 		old := uint64(0xABCC - a.rng.IntN(3))
 		for at := blockBytes; ; {
 			base := uint64(a.rng.IntN(12))
-			e := a.encode(old, base, uint64(a.rng.IntN(90)), at-64*a.rng.IntN(3)*a.rng.IntN(2), 4*uint16(a.rng.IntN(2)), recordsAt(1000+base, 1, 8+a.rng.IntN(300)))
+			e := a.encode(old, base, uint64(a.rng.IntN(90)), at-64*a.rng.IntN(3)*a.rng.IntN(2), 4*uint16(a.rng.IntN(2)), recordsAt(1000+base, 1, cmp.Or(a.alike, 8+a.rng.IntN(300))))
 			if at+len(e) > len(a.disk) {
 				break
 			}

@@ -46,6 +46,7 @@ func newLog(o Options, plan *Plan, indexes map[uint64]*memIndex) (*Log, error) {
 		producers: plan.producers, unwritten: plan.unwritten, nextID: plan.nextID, chunks: plan.chunks,
 		files: files{fs: o.FS, dir: o.Dir},
 	}
+	l.voidCheckpoint()
 	l.filling = &l.groups[0]
 	l.pages.New = func() any { return &Page{} }
 	v := &view{base: plan.Base}

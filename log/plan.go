@@ -199,15 +199,11 @@ func (p *planner) list() error {
 		}
 		if id, ok := parseName(name, freeExt); ok {
 			// A segment that was deleted and waited to be used again.
-			p.step(Step{Kind: StepRemove, File: name, Segment: id, Why: "a file of a deleted segment"})
-			p.plan.Report.Removed++
+			p.plan.nextID = max(p.plan.nextID, id+1)
+			p.leftover(name, "a file of a deleted segment")
 		}
 		if id, ok := parseName(name, ".idx"); ok {
 			p.indexes[id] = true
-		}
-		if id, ok := parseName(name, ".free"); ok {
-			p.plan.nextID = max(p.plan.nextID, id+1)
-			p.leftover(name, "a deleted segment that was kept for its blocks")
 		}
 		if name == checkpointTemp {
 			p.leftover(name, "a checkpoint that was not finished")

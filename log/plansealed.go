@@ -42,14 +42,15 @@ func (p *planner) before(s *foundSegment) bool {
 	return c != nil && s.header.base < c.base
 }
 
-// freezeProducers remembers the state at the start of the newest segment, when the next open could
-// begin there and not where this one did.
-func (p *planner) freezeProducers(newest, before *foundSegment) {
-	if c := p.plan.checkpoint; before == nil || c != nil && c.base >= newest.header.base {
+// freezeProducers remembers the state at the start of one of the last two segments, when the next open
+// could begin there and not where this one did.
+func (p *planner) freezeProducers(s, before *foundSegment) {
+	if c := p.plan.checkpoint; c != nil && c.base >= s.header.base {
 		return
 	}
 	p.plan.unwritten = &checkpoint{
-		base: newest.header.base, before: before.header.nonce, after: newest.header.nonce, state: p.plan.producers.freeze(),
+		base: s.header.base, before: before.header.nonce, after: s.header.nonce, state: p.plan.producers.freeze(),
+		older: p.plan.unwritten,
 	}
 }
 

@@ -33,14 +33,16 @@ func (p *planner) walkSegments() error {
 				p.plan.Next, s.id, s.header.base)
 		}
 		if i == last {
-			var before *foundSegment
 			if i > 0 {
-				before = p.segs[i-1]
+				p.freezeProducers(s, p.segs[i-1])
 			}
-			return p.takeNewest(s, before)
+			return p.takeNewest(s)
 		}
 		v := provenWhole
 		if i == last-1 {
+			if i > 0 {
+				p.freezeProducers(s, p.segs[i-1])
+			}
 			var err error
 			if v, err = p.proven(s, p.segs[last]); err != nil {
 				return err
@@ -162,8 +164,7 @@ func (p *planner) takeRetired(s, next *foundSegment, v proof) (stays bool, err e
 }
 
 // takeNewest walks the newest segment and ends it by the rule of the end of data.
-func (p *planner) takeNewest(s, before *foundSegment) error {
-	p.freezeProducers(s, before)
+func (p *planner) takeNewest(s *foundSegment) error {
 	w, err := p.walk(s, true)
 	if err != nil {
 		return err

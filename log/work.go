@@ -36,8 +36,8 @@ func (l *Log) TakeJob() *Job {
 		j.kind, j.id, j.first, j.free = jobPrepare, l.nextID, l.preWritten(), l.free
 		l.free = nil
 		l.nextID++
-	case l.checkpointDue():
-		l.checkpointJob()
+	case l.dueCheckpoint() != nil:
+		l.checkpointJob(l.dueCheckpoint())
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
 		l.rest = false
