@@ -211,6 +211,20 @@ func TestCheckpointOfRecordsThatNeverWere(t *testing.T) { // LOG-22
 	if op == nil || l.unwritten == nil || l.unwritten.base <= l.written {
 		t.Fatal("no state is frozen above what is written")
 	}
+	// While it waits to be written, nothing that it would be needed for is deleted.
+	l.SetRetention(Retention{Bytes: 1})
+	l.Retain(1, l.Committed())
+	l.SetRetention(Retention{})
+	if len(l.trash) == 0 {
+		t.Fatal("retention found nothing")
+	}
+	for j := l.TakeJob(); j != nil; j = l.TakeJob() {
+		if j.kind == jobTrim {
+			t.Fatal("a segment is deleted while the state of its producers is in memory only")
+		}
+		j.Run()
+		l.JobDone(j)
+	}
 	runPart(op, 0, diskError(syscall.EIO))
 	l.OpDone(op)
 	pump(l)
@@ -220,7 +234,7 @@ func TestCheckpointOfRecordsThatNeverWere(t *testing.T) { // LOG-22
 	if l.Producers().Len() != 1 {
 		t.Fatalf("%d producers", l.Producers().Len())
 	}
-	for range 60 {
+	for range 100 {
 		p.publish(1, 400)
 		pump(l)
 	}

@@ -12,9 +12,9 @@ import (
 // made; its first segment only when something is appended, so that a full disk does not prevent
 // reading. Damage is a *CorruptError and changes nothing.
 //
-// The cost is one scan of the newest segment, one of the headers of all entries of the others (the
-// state of idempotent producers comes from them: one 16 KiB read per 16 KiB of small entries, per
-// entry where they are larger), and one sync of each of the last two.
+// The cost is one scan of the newest segment, a few reads of each of the others, and one sync of each
+// of the last two. Where the checkpoint of the producers is missing or bad, the headers of all entries
+// are read instead: one 16 KiB read per 16 KiB of small entries, per entry where they are larger.
 func Open(o Options) (*Log, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
