@@ -125,3 +125,34 @@ func TestLeftoversAreRemoved(t *testing.T) { // LOG-4
 		}
 	}
 }
+
+// An open that is told to stop does so between two segments, with nothing changed.
+func TestOpenStopsBetweenSegments(t *testing.T) { // HZ-18
+	fs := crashfs.New()
+	o, l, _ := segmentedLog(t, fs)
+	next := l.Next()
+	files := snapshotDir(t, fs, testDir)
+	delete(files, checkpointName) // so that there is something to change
+	l.letGo()
+	stop := errors.New("told to stop")
+	for after := range len(l.view.Load().segs) {
+		so := o
+		so.FS = restoreDir(t, files)
+		asked := 0
+		so.Interrupt = func() error {
+			if asked++; asked > after {
+				return stop
+			}
+			return nil
+		}
+		if _, err := Open(so); !errors.Is(err, stop) || asked != after+1 {
+			t.Fatalf("stopped before segment %d: %v, asked %d times", after, err, asked)
+		}
+		if !reflect.DeepEqual(files, snapshotDir(t, so.FS, testDir)) {
+			t.Fatalf("stopped before segment %d: changed", after)
+		}
+	}
+	so := o
+	so.FS = restoreDir(t, files)
+	checkRecords(t, mustOpen(t, so), 0, next)
+}

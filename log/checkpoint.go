@@ -207,14 +207,13 @@ func (l *Log) freezeProducers(t *tail, prev *tail) {
 	l.unwritten = &checkpoint{
 		base: t.seg.base, before: before, after: t.seg.nonce, state: l.producers.freeze(), older: l.unwritten,
 	}
-	if o := l.unwritten.older; o != nil {
-		o.older = nil
-	}
 }
 
-// dueCheckpoint returns the newest frozen state of which all is sealed, the segment behind it in use.
+// dueCheckpoint returns the newest frozen state of which all is sealed, the segment behind it in use. The job
+// that writes it comes before any that deletes a segment; and what may be deleted lies before a sealed
+// segment with a used one behind it. So no segment goes whose producers are in memory only.
 func (l *Log) dueCheckpoint() *checkpoint {
-	for c := l.unwritten; c != nil && l.fail == nil; c = c.older {
+	for c := l.unwritten; c != nil; c = c.older {
 		if l.written > c.base && (len(l.retired) == 0 || l.retired[0].seg.base >= c.base) {
 			return c
 		}
@@ -225,11 +224,11 @@ func (l *Log) dueCheckpoint() *checkpoint {
 func (l *Log) checkpointJob(c *checkpoint) {
 	l.job.kind, l.job.checkpoint = jobCheckpoint, c
 	l.job.header = segmentHeader{catalogue: l.o.CatalogueID, shard: l.o.Shard}
-	if l.unwritten == c {
-		l.unwritten = nil
-	} else {
-		l.unwritten.older = nil
+	at := &l.unwritten
+	for *at != c {
+		at = &(*at).older
 	}
+	*at, c.older = nil, nil // those that are older are not needed any more
 }
 
 func (j *Job) writeCheckpoint() {

@@ -98,11 +98,8 @@ func (l *Log) expired(s *segment, now uint64) bool {
 	return l.retention.Age > 0 && now-since >= uint64(l.retention.Age.Microseconds())
 }
 
-// trimDue: a segment is to be deleted, and what producers are remembered from it does not wait to be
-// written. A log that closes leaves that to the next process.
-func (l *Log) trimDue() bool {
-	return len(l.trash) > 0 && !l.trimHeld && !l.closing && l.unwritten == nil
-}
+// trimDue: a segment is to be deleted. A log that closes leaves that to the next process.
+func (l *Log) trimDue() bool { return len(l.trash) > 0 && !l.trimHeld && !l.closing }
 
 // trimJob makes the job that deletes the oldest segment of the trash. They go one by one, each gone
 // for good before the next: power that fails in between leaves a longer log and never a gap (LOG-13).
