@@ -84,6 +84,8 @@ type Options struct {
 	// NowMicros is the wall clock for segment headers. Default time.Now.
 	NowMicros func() uint64
 
+	// walkAll: no segment is known by its ends only; for looking at a log.
+	walkAll bool
 	// nonce makes the nonce of a new segment; tests make it predictable.
 	nonce func() uint64
 }

@@ -126,7 +126,7 @@ func (p *planner) peek(s *foundSegment) (entries, commit bool, err error) {
 // data, and stays is false: the next one has to go.
 func (p *planner) takeRetired(s, next *foundSegment, v proof) (stays bool, err error) {
 	w, known, err := walk{}, false, error(nil)
-	if v == provenWhole && p.before(s) && !p.o.VerifyAll {
+	if v == provenWhole && p.before(s) && !p.o.VerifyAll && !p.o.walkAll {
 		w, known, err = p.openSealed(s, next)
 	}
 	if err == nil && !known {
