@@ -136,7 +136,7 @@ func (in *Inspection) others(p *planner) error {
 	for _, name := range names {
 		_, seg := parseName(name, ".seg")
 		_, idx := parseName(name, ".idx")
-		if !seg && !idx && name != markName {
+		if !seg && !idx && name != markName && name != checkpointName {
 			in.Others = append(in.Others, name)
 		}
 	}
