@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -114,6 +115,13 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 	}
 	opened := make([]*Stream, len(streams))
 	problems := make([]error, len(streams))
+	progress := openProgress{tell: b.opts.OnOpenProgress}
+	for _, r := range streams {
+		if r.Durable {
+			progress.total += int(r.Shards)
+		}
+	}
+	progress.tell(0, progress.total)
 	var g errgroup.Group
 	g.SetLimit(2 * openParallel)
 	for i, r := range streams {
@@ -124,18 +132,16 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 		}
 		opened[i] = st
 		g.Go(func() error {
-			if ctx.Err() == nil {
-				problems[i] = b.openShards(st)
-			}
+			problems[i] = b.openShards(ctx, st, progress.opened)
 			return nil // every damaged log is to be named, so none stops the others
 		})
 	}
 	_ = g.Wait()
-	if err := errors.Join(problems...); err != nil {
-		return errors.Join(err, closeAll(opened))
-	}
 	if err := ctx.Err(); err != nil {
 		return errors.Join(fmt.Errorf("core: opening was cut short: %w", err), closeAll(opened))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return errors.Join(err, closeAll(opened))
 	}
 	for _, st := range opened {
 		for _, s := range st.shards {
@@ -184,11 +190,29 @@ func (b *Broker) newStream(r streamRow) (*Stream, error) {
 	return st, nil
 }
 
-// openShards opens or makes the shards of st.
-func (b *Broker) openShards(st *Stream) error {
+// openProgress counts logs that are open. The telling is under the lock, so that it never falls.
+type openProgress struct {
+	mu    sync.Mutex // guards done
+	done  int
+	total int
+	tell  func(done, total int)
+}
+
+func (p *openProgress) opened() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done++
+	p.tell(p.done, p.total)
+}
+
+// openShards opens or makes the shards of st, until ctx ends, and calls opened after each log.
+func (b *Broker) openShards(ctx context.Context, st *Stream, opened func()) error {
 	def := st.def.Load()
 	var errs []error
 	for n := range def.Shards {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
 		e := b.executors[(st.first+uint64(n))%uint64(len(b.executors))]
 		var l *log.Log
 		if def.Durable {
@@ -197,8 +221,8 @@ func (b *Broker) openShards(st *Stream) error {
 				FS: b.opts.FS, Dir: b.shardDir(st.id, n), CatalogueID: st.id, Shard: n,
 				Mode: st.mode, SegmentBytes: b.opts.SegmentBytes, Pool: b.opts.Pool,
 				Direct: e.engine.Direct(), NoPreWrite: b.opts.NoPreallocate,
-				RepairChecksumTail: b.opts.RepairChecksumTail,
-				NowMicros:          func() uint64 { return uint64(b.opts.Now().UnixMicro()) },
+				RepairChecksumTail: b.opts.RepairChecksumTail, VerifyAll: b.opts.VerifyAllOnOpen, Interrupt: ctx.Err,
+				NowMicros: func() uint64 { return uint64(b.opts.Now().UnixMicro()) },
 			})
 			if err != nil {
 				errs = append(errs, fmt.Errorf("core: stream %s/%s/%s shard %d: %w", def.Tenant, def.Namespace, def.Stream, n, err))
@@ -211,6 +235,7 @@ func (b *Broker) openShards(st *Stream) error {
 			} else if r.Truncated > 0 {
 				b.opts.Logger.Warn("cut an unfinished write off a log", "stream", st.id, "shard", n, "bytes", r.Truncated)
 			}
+			opened()
 		}
 		s := newShard(st, n, e, l)
 		s.account = b.account(e, def.Tenant)

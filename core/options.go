@@ -39,6 +39,12 @@ type Options struct {
 	// NoPreallocate leaves segments to grow as they are written. By default zeros are written ahead of
 	// their tails, because syncs are cheaper then.
 	NoPreallocate bool
+	// VerifyAllOnOpen reads every body of every log when the broker starts. By default it reads what may
+	// have been in flight, and verifies the rest when it is read.
+	VerifyAllOnOpen bool
+	// OnOpenProgress is told how many logs of those in the catalogue are open: once before the first one
+	// and after each, in order. It is called from Open, must not block, and may be nil.
+	OnOpenProgress func(done, total int)
 
 	// RetentionBytes and RetentionAge bound what a shard of a durable stream keeps that has no bound
 	// of its own. Default 0: everything.
@@ -125,6 +131,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.OnOpenProgress == nil {
+		o.OnOpenProgress = func(int, int) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now

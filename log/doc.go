@@ -36,7 +36,8 @@
 //	segment.go   segment and view                      entry.go header.go index.go mark.go  formats
 //	files.go     open files, counted                   memindex.go   index of the segment in writing
 //	read.go      Read, Page                            producers.go  idempotent producers
-//	seektime.go  OffsetForTime                         limits.go     every bound
+//	seektime.go  OffsetForTime                         checkpoint.go  their state, in a file
+//	plansealed.go  sealed segments by their ends       limits.go     every bound
 //	repairtail.go  a damaged end, cut at start         watchfs.go    a file layer for looking only
 //	verify.go inspect.go around.go  looking offline    repair.go backup.go  repairing offline
 //

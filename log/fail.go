@@ -110,6 +110,7 @@ func (l *Log) voidAll(err error) Outcome {
 	l.groups[1].reset()
 	l.next = l.written
 	l.producers.Truncate(l.written)
+	l.voidCheckpoint()
 	if f := l.fail; f != nil && l.poison != nil && f.tail != nil {
 		if !f.tail.shown {
 			f.tail.file.Close() // nothing in it counts, and nobody else knows it

@@ -92,7 +92,7 @@ func Inspect(ctx context.Context, o Options) (*Inspection, error) {
 	o = o.withDefaults()
 	o.FS = &watchFS{fs: o.FS, ctx: ctx}
 	in := &Inspection{Dir: o.Dir, CatalogueID: o.CatalogueID, Shard: o.Shard}
-	plan, err := MakePlan(o)
+	plan, err := MakePlan(walkAll(o))
 	if err != nil {
 		var ok bool
 		if in.Refused, ok = errors.AsType[*CorruptError](err); !ok {
@@ -137,10 +137,16 @@ func (in *Inspection) others(p *planner) error {
 		_, seg := parseName(name, ".seg")
 		_, idx := parseName(name, ".idx")
 		_, free := parseName(name, freeExt) // a step of the plan tells of it
-		if !seg && !idx && !free && name != markName {
+		if !seg && !idx && !free && name != markName && name != checkpointName {
 			in.Others = append(in.Others, name)
 		}
 	}
 	in.BadMark = in.Mark == nil && slices.Contains(names, markName)
 	return nil
+}
+
+// walkAll has a plan count the entries of all segments, which an open need not know.
+func walkAll(o Options) Options {
+	o.walkAll = true
+	return o
 }

@@ -24,6 +24,8 @@ const (
 	jobMark
 	// jobExtend writes zeros ahead of the tail.
 	jobExtend
+	// jobCheckpoint replaces the checkpoint of the producers.
+	jobCheckpoint
 	// jobTrim deletes a segment that retention took out of the log.
 	jobTrim
 )
@@ -50,6 +52,8 @@ type Job struct {
 	mark    Mark
 	buf     [markBytes]byte
 
+	checkpoint *checkpoint
+
 	from, to, zeroed int64       // extend; zeroed: the result
 	stop             atomic.Bool // extend: the owner needs the region, or the job's place
 	unused           bool        // trim: nobody has the file open
@@ -59,6 +63,8 @@ type Job struct {
 	err error
 	// fatal: err is of a sync, which proves nothing when it is repeated.
 	fatal bool
+	// left: a file without entries could not be unlinked.
+	left bool
 	// indexErr: the index was not written, the rest was done.
 	indexErr error
 }
@@ -76,6 +82,8 @@ func (j *Job) Run() {
 		j.writeMark()
 	case jobExtend:
 		j.extend()
+	case jobCheckpoint:
+		j.writeCheckpoint()
 	case jobTrim:
 		j.trim()
 	}
@@ -150,6 +158,7 @@ func (j *Job) discard() {
 		j.direct = nil
 	}
 	if j.fs.Remove(j.path(segmentName(j.id))) != nil {
+		j.left = true
 		return
 	}
 	if err := j.fs.SyncDir(j.dir); err != nil && !j.fatal {

@@ -34,6 +34,7 @@ type Log struct {
 	written   uint64
 	durable   uint64
 	producers *Producers
+	unwritten *checkpoint // of the producers where the newest segment begins
 	groups    [2]group
 	filling   *group
 	flight    *group    // nil, or the group that the engine has

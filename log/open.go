@@ -12,9 +12,9 @@ import (
 // made; its first segment only when something is appended, so that a full disk does not prevent
 // reading. Damage is a *CorruptError and changes nothing.
 //
-// The cost is one scan of the newest segment, one of the headers of all entries of the others (the
-// state of idempotent producers comes from them: one 16 KiB read per 16 KiB of small entries, per
-// entry where they are larger), and one sync of each of the last two.
+// The cost is one scan of the newest segment, a few reads of each of the others, and one sync of each
+// of the last two. Where the checkpoint of the producers is missing or bad, the headers of all entries
+// are read instead: one 16 KiB read per 16 KiB of small entries, per entry where they are larger.
 func Open(o Options) (*Log, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -43,9 +43,10 @@ func newLog(o Options, plan *Plan, indexes map[uint64]*memIndex) (*Log, error) {
 		o: o, dir: o.Dir, commit: o.Mode == FsyncOnCommit, report: plan.Report,
 		epoch: max(o.Epoch, plan.epoch, 1), micros: plan.micros,
 		next: plan.Next, written: plan.Next, durable: plan.Next,
-		producers: plan.producers, nextID: plan.nextID, chunks: plan.chunks,
+		producers: plan.producers, unwritten: plan.unwritten, nextID: plan.nextID, chunks: plan.chunks,
 		files: files{fs: o.FS, dir: o.Dir},
 	}
+	l.voidCheckpoint()
 	l.filling = &l.groups[0]
 	l.pages.New = func() any { return &Page{} }
 	v := &view{base: plan.Base}
@@ -56,7 +57,7 @@ func newLog(o Options, plan *Plan, indexes map[uint64]*memIndex) (*Log, error) {
 			l.letGo()
 			return nil, err
 		}
-		if s.Entries > 0 {
+		if s.HasEntries() {
 			l.newest = Mark{Segment: s.ID, Bytes: s.Bytes}
 		}
 	}
@@ -82,7 +83,7 @@ func (l *Log) adopt(v *view, s *SegmentPlan, x *memIndex) error {
 	if err != nil {
 		return fmt.Errorf("log: open: %w", err)
 	}
-	if s.Entries == 0 {
+	if !s.HasEntries() {
 		l.keepSpare(&spare{file: f, id: s.ID, ready: blockBytes})
 		return nil
 	}

@@ -67,6 +67,12 @@ type Options struct {
 	// aligned memory, and each is one data-synced write past the page cache. Where the file system
 	// refuses that, the same bytes are written and synced.
 	Direct bool
+	// VerifyAll has Open verify every body of every segment. By default it does so for what may have been
+	// in flight, and the bodies of sealed segments are verified when they are read.
+	VerifyAll bool
+	// Interrupt is asked before each segment that is read while the log is opened. Its error ends the open,
+	// before anything was changed. Default: never.
+	Interrupt func() error
 	// NoPreWrite turns pre-writing off: files grow as they are appended to.
 	NoPreWrite bool
 	// RepairChecksumTail lets Open cut damage off the newest segment although durable.mark says that
@@ -78,6 +84,8 @@ type Options struct {
 	// NowMicros is the wall clock for segment headers. Default time.Now.
 	NowMicros func() uint64
 
+	// walkAll: no segment is known by its ends only; for looking at a log.
+	walkAll bool
 	// nonce makes the nonce of a new segment; tests make it predictable.
 	nonce func() uint64
 }
@@ -97,6 +105,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.NowMicros == nil {
 		o.NowMicros = func() uint64 { return uint64(time.Now().UnixMicro()) }
+	}
+	if o.Interrupt == nil {
+		o.Interrupt = func() error { return nil }
 	}
 	if o.nonce == nil {
 		o.nonce = randomNonce

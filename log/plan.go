@@ -24,19 +24,25 @@ type Plan struct {
 	Mark   *Mark // durable.mark as found, nil when absent or bad
 	Report RecoveryReport
 
-	producers *Producers
-	epoch     uint64
-	micros    uint64
-	nextID    uint64 // first segment number that was never used
-	chunks    *sync.Pool
+	producers  *Producers
+	checkpoint *checkpoint // that producers was taken from, nil when all headers were walked
+	unwritten  *checkpoint // the one that the next open could begin with
+	epoch      uint64
+	micros     uint64
+	nextID     uint64 // first segment number that was never used
+	chunks     *sync.Pool
 }
 
 // SegmentPlan is one segment that stays.
 type SegmentPlan struct {
-	ID, Base, Next          uint64
-	Bytes                   int64 // end of data
-	FileBytes               int64 // as found; more than Bytes where something is cut
-	Entries, Records        uint64
+	ID, Base, Next uint64
+	Bytes          int64 // end of data
+	FileBytes      int64 // as found; more than Bytes where something is cut
+	Records        uint64
+	// Entries are those that were walked. All of them when Walked is set, else the segment is known by
+	// its header, its index and its end.
+	Entries                 uint64
+	Walked                  bool
 	FirstMicros, LastMicros uint64
 	// Sealed: nothing is appended to it any more. Of the newest: false means that the next append
 	// goes on in it, or (without entries) puts it to use with a new header.
@@ -47,6 +53,9 @@ type SegmentPlan struct {
 	header segmentHeader
 	index  *memIndex // of the newest
 }
+
+// HasEntries says whether there is anything behind the header.
+func (s *SegmentPlan) HasEntries() bool { return s.Bytes > blockBytes }
 
 // StepKind says what a step does.
 type StepKind uint8
@@ -98,11 +107,12 @@ func (p *Plan) Changes() bool {
 // RecoveryReport counts what recovery read and did.
 type RecoveryReport struct {
 	Segments       int
-	Entries        uint64
-	Records        uint64
-	Scanned        int64 // read from segment files
-	Truncated      int64 // cut off torn or unfinished ends
-	Removed        int   // files that held nothing
+	Walked         int    // segments that were read from end to end
+	Entries        uint64 // in them
+	Records        uint64 // in all
+	Scanned        int64  // read from segment files
+	Truncated      int64  // cut off torn or unfinished ends
+	Removed        int    // files that held nothing
 	RebuiltIndexes int
 	// Repaired counts bytes that were known to be durable, and were cut off all the same because
 	// Options.RepairChecksumTail asks for it.
@@ -128,26 +138,49 @@ func MakePlan(o Options) (*Plan, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	p := newPlanner(o.withDefaults())
-	if err := p.list(); err != nil {
+	o = o.withDefaults()
+	c, err := readCheckpoint(&o)
+	if err != nil {
 		return nil, err
 	}
-	if err := p.readHeaders(); err != nil {
+	p := newPlanner(o)
+	if err = p.make(c); err != nil {
 		return nil, err
 	}
-	p.dropEmptyInside()
-	if err := p.checkMark(); err != nil {
-		return nil, err
+	if !p.checkpointHolds() {
+		p = newPlanner(o)
+		if err := p.make(nil); err != nil {
+			return nil, err
+		}
 	}
-	if err := p.walkSegments(); err != nil {
-		return nil, err
-	}
-	if err := p.dropBlank(); err != nil {
-		return nil, err
-	}
-	p.finish()
 	p.plan.chunks = p.chunks
 	return p.plan, nil
+}
+
+// make fills the plan. c is the checkpoint of the producers, if there is one.
+func (p *planner) make(c *checkpoint) error {
+	if err := p.list(); err != nil {
+		return err
+	}
+	if err := p.readHeaders(); err != nil {
+		return err
+	}
+	p.dropEmptyInside()
+	p.useCheckpoint(c)
+	if err := p.checkBlank(); err != nil {
+		return err
+	}
+	if err := p.checkMark(); err != nil {
+		return err
+	}
+	if err := p.walkSegments(); err != nil {
+		return err
+	}
+	if err := p.dropBlank(); err != nil {
+		return err
+	}
+	p.finish()
+	return nil
 }
 
 // list reads the directory and durable.mark. A missing directory is an empty log.
@@ -166,11 +199,14 @@ func (p *planner) list() error {
 		}
 		if id, ok := parseName(name, freeExt); ok {
 			// A segment that was deleted and waited to be used again.
-			p.step(Step{Kind: StepRemove, File: name, Segment: id, Why: "a file of a deleted segment"})
-			p.plan.Report.Removed++
+			p.plan.nextID = max(p.plan.nextID, id+1)
+			p.leftover(name, "a file of a deleted segment")
 		}
 		if id, ok := parseName(name, ".idx"); ok {
 			p.indexes[id] = true
+		}
+		if name == checkpointTemp {
+			p.leftover(name, "a checkpoint that was not finished")
 		}
 		if name == markName {
 			if err := p.readMark(); err != nil {
@@ -215,7 +251,7 @@ func (p *planner) finish() {
 	}
 	for i := len(plan.Segments) - 1; i >= 0; i-- {
 		s := &plan.Segments[i]
-		if s.Entries == 0 {
+		if !s.HasEntries() {
 			continue
 		}
 		if plan.Mark == nil || *plan.Mark != (Mark{s.ID, s.Bytes}) {
@@ -225,6 +261,9 @@ func (p *planner) finish() {
 	}
 	plan.Report.Segments = len(plan.Segments)
 	for i := range plan.Segments {
+		if plan.Segments[i].Walked {
+			plan.Report.Walked++
+		}
 		plan.Report.Entries += plan.Segments[i].Entries
 		plan.Report.Records += plan.Segments[i].Records
 	}

@@ -142,6 +142,12 @@ func (p *planner) checkMark() error {
 	return nil
 }
 
+// leftover plans to remove a file that belongs to no segment.
+func (p *planner) leftover(name, why string) {
+	p.step(Step{Kind: StepRemove, File: name, Why: why})
+	p.plan.Report.Removed++
+}
+
 func (p *planner) remove(id uint64, why string) {
 	p.step(Step{Kind: StepRemove, File: segmentName(id), Segment: id, Why: why})
 	if p.indexes[id] {
@@ -156,6 +162,23 @@ func (p *planner) cutTo(s *foundSegment, size int64, why string) {
 	p.step(Step{Kind: StepCut, File: segmentName(s.id), Segment: s.id, Size: size, Why: why})
 	p.cut[s.id] = true
 	p.plan.Report.Truncated += s.size - size
+}
+
+// checkBlank refuses a log whose head may be lost. Numbers only grow, so a file with a blank header is a
+// prepared one when all that have a header are older. Otherwise it was given up, which a failed unlink
+// leaves behind, or its header was lost. Between two segments the walk tells: when they meet, nothing was
+// in it. Before the first one nobody can, unless that begins at offset 0.
+func (p *planner) checkBlank() error {
+	if len(p.segs) == 0 || p.segs[0].header.base == 0 {
+		return nil
+	}
+	for _, s := range p.blank {
+		if first := p.segs[0]; s.id < first.id {
+			return p.corrupt(s.id, 0, "segment header is blank, before the first segment that has one (%d, which begins at offset %d)",
+				first.id, first.header.base)
+		}
+	}
+	return nil
 }
 
 // dropBlank removes prepared segments that were never put to use. A blank header with an entry

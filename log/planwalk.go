@@ -24,16 +24,25 @@ func (p *planner) walkSegments() error {
 	p.plan.Next = p.plan.Base
 	last := len(p.segs) - 1
 	for i, s := range p.segs {
+		if err := p.o.Interrupt(); err != nil {
+			return fmt.Errorf("log: open: %w", err)
+		}
 		if s.header.base != p.plan.Next {
 			prev := p.segs[max(0, i-1)]
 			return p.corrupt(prev.id, prev.size, "the segment ends at offset %d, the next one (%d) begins at %d",
 				p.plan.Next, s.id, s.header.base)
 		}
 		if i == last {
+			if i > 0 {
+				p.freezeProducers(s, p.segs[i-1])
+			}
 			return p.takeNewest(s)
 		}
 		v := provenWhole
 		if i == last-1 {
+			if i > 0 {
+				p.freezeProducers(s, p.segs[i-1])
+			}
 			var err error
 			if v, err = p.proven(s, p.segs[last]); err != nil {
 				return err
@@ -116,7 +125,13 @@ func (p *planner) peek(s *foundSegment) (entries, commit bool, err error) {
 // begins. When it is not, and had to be, that is damage; else it is ended by the rule of the end of
 // data, and stays is false: the next one has to go.
 func (p *planner) takeRetired(s, next *foundSegment, v proof) (stays bool, err error) {
-	w, err := p.walk(s, v != provenWhole)
+	w, known, err := walk{}, false, error(nil)
+	if v == provenWhole && p.before(s) && !p.o.VerifyAll && !p.o.walkAll {
+		w, known, err = p.openSealed(s, next)
+	}
+	if err == nil && !known {
+		w, err = p.walk(s, v != provenWhole || p.o.VerifyAll)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -124,7 +139,7 @@ func (p *planner) takeRetired(s, next *foundSegment, v proof) (stays bool, err e
 	switch {
 	case whole && p.marked(s.id) && p.plan.Mark.Bytes > w.seg.Bytes:
 		return false, p.corrupt(s.id, w.seg.Bytes, "durable.mark (%d bytes) covers entries that are not there", p.plan.Mark.Bytes)
-	case whole && w.seg.Entries == 0:
+	case whole && !w.seg.HasEntries():
 		p.remove(s.id, "a segment without entries")
 		return true, nil
 	case whole:
@@ -145,7 +160,7 @@ func (p *planner) takeRetired(s, next *foundSegment, v proof) (stays bool, err e
 	if w.seg.Bytes < s.size {
 		p.cutTo(s, w.seg.Bytes, w.why.what)
 	}
-	return false, p.keep(s, &w, w.seg.Entries > 0)
+	return false, p.keep(s, &w, w.seg.HasEntries())
 }
 
 // takeNewest walks the newest segment and ends it by the rule of the end of data.
@@ -162,7 +177,7 @@ func (p *planner) takeNewest(s *foundSegment) error {
 		p.cutTo(s, w.seg.Bytes, w.why.what)
 		// What is left behind a torn end can never be read as a continuation: the next append opens
 		// a new segment, or puts a new nonce into a header without entries.
-		sealed = w.seg.Entries > 0
+		sealed = w.seg.HasEntries()
 	}
 	return p.keep(s, &w, sealed)
 }
@@ -193,16 +208,18 @@ func (p *planner) keep(s *foundSegment, w *walk, sealed bool) error {
 	w.seg.Sealed = sealed
 	p.plan.Next = w.seg.Next
 	name := indexName(s.id)
-	if w.seg.Entries > 0 && !(p.indexes[s.id] && indexMatches(p.o.FS, filepath.Join(p.o.Dir, name), w.seg.Base, w.index)) {
+	if w.seg.Walked && w.seg.HasEntries() && !(p.indexes[s.id] && indexMatches(p.o.FS, filepath.Join(p.o.Dir, name), w.seg.Base, w.index)) {
 		why := "missing"
 		if p.indexes[s.id] {
 			why = "not that of the segment"
 		}
 		p.staleIndexes = append(p.staleIndexes, Step{Kind: StepIndex, File: name, Segment: s.id, Why: why})
 	}
-	if sealed {
+	switch {
+	case !w.seg.Walked:
+	case sealed:
 		w.index.free()
-	} else {
+	default:
 		w.seg.index = w.index
 	}
 	p.plan.Segments = append(p.plan.Segments, w.seg)
@@ -219,9 +236,10 @@ func (p *planner) walk(s *foundSegment, bodies bool) (walk, error) {
 	defer f.Close()
 	sc := p.scanner(f, s, bodies)
 	w := walk{
-		seg:   SegmentPlan{ID: s.id, Base: s.header.base, FileBytes: s.size, header: s.header},
+		seg:   SegmentPlan{ID: s.id, Base: s.header.base, FileBytes: s.size, Walked: true, header: s.header},
 		index: newMemIndex(max(s.size, p.o.SegmentBytes), p.o.IndexSpacing, p.chunks),
 	}
+	before := p.before(s)
 	var e scannedEntry
 	for {
 		more, why, err := sc.step(&e)
@@ -236,9 +254,9 @@ func (p *planner) walk(s *foundSegment, bodies bool) (walk, error) {
 		if indexDue(e.pos, w.index.last, p.o.IndexSpacing) {
 			w.index.add(indexEntry{base: e.header.base, pos: e.pos})
 		}
-		p.collect(&e)
+		p.collect(&e, !before)
 	}
-	w.seg.Bytes, w.seg.Next = sc.pos, sc.next
+	w.seg.Bytes, w.seg.Next, w.seg.Records = sc.pos, sc.next, sc.next-s.header.base
 	if bodies && w.why.what != "" {
 		if w.later, err = sc.laterGroup(); err != nil {
 			return walk{}, fmt.Errorf("log: recover: %w", err)
@@ -255,16 +273,19 @@ func (w *walk) count(e *scannedEntry) {
 	}
 	w.seg.LastMicros = e.header.micros
 	w.seg.Entries++
-	w.seg.Records += uint64(e.header.count)
 }
 
-// collect takes from an entry what outlives the walk.
-func (p *planner) collect(e *scannedEntry) {
+// collect takes from an entry what outlives the walk; the producer only when it is not known from the
+// checkpoint.
+func (p *planner) collect(e *scannedEntry, producer bool) {
 	h := &e.header
 	p.plan.epoch = max(p.plan.epoch, h.epoch)
 	p.plan.micros = max(p.plan.micros, h.micros)
-	if producer, _, ok := optionParts(h.flags, e.option); ok && producer != nil {
-		part := decodeProducerPart(producer)
+	if !producer {
+		return
+	}
+	if b, _, ok := optionParts(h.flags, e.option); ok && b != nil {
+		part := decodeProducerPart(b)
 		p.plan.producers.Add(part.id, part.sequence, part.digest, h.base, h.count)
 	}
 }

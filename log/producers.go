@@ -28,6 +28,10 @@ type Producers struct {
 	// oldest and newest end a list in the order of the producers' newest batches.
 	oldest, newest *producer
 	max            int
+	// frozen: rings with a generation other than gen are shared with a frozen state, which a job
+	// reads. They are copied before they change, each once.
+	frozen bool
+	gen    uint32
 }
 
 type producer struct {
@@ -35,7 +39,8 @@ type producer struct {
 	next       uint64 // sequence that is expected
 	last       uint64 // offset of the newest batch
 	ring       []producerBatch
-	head, held int // ring[head] is the oldest of held batches; their sequences end at next-1
+	gen        uint32 // of ring, see Producers
+	head, held int    // ring[head] is the oldest of held batches; their sequences end at next-1
 	prev, foll *producer
 }
 
@@ -95,6 +100,7 @@ func (p *Producers) Add(id, seq, digest, offset uint64, count uint32) {
 			q.next, q.held, q.head = seq, 0, 0
 		}
 	}
+	q.own(p)
 	q.push(producerBatch{offset: offset, digest: digest, count: count})
 	q.next++
 	q.last = offset
@@ -148,6 +154,50 @@ func (q *producer) grow() {
 		ring[i] = *q.at(i)
 	}
 	q.ring, q.head = ring, 0
+}
+
+// own makes the ring q's alone.
+func (q *producer) own(p *Producers) {
+	if p.frozen && q.gen != p.gen {
+		q.ring = append(make([]producerBatch, 0, len(q.ring)), q.ring...)
+	}
+	q.gen = p.gen
+}
+
+// frozenProducer is a producer at a moment. Its ring does not change while the state is frozen.
+type frozenProducer struct {
+	id, next, last uint64
+	ring           []producerBatch
+	head, held     int
+}
+
+func (q *frozenProducer) at(i int) *producerBatch { return &q.ring[(q.head+i)%len(q.ring)] }
+
+// freeze returns the state as it is now, oldest newest-batch first, for another goroutine to read
+// until thaw. It copies no batch: 4096 producers with 64 batches each are 6 MiB.
+func (p *Producers) freeze() []frozenProducer {
+	p.frozen = true
+	p.gen++
+	out := make([]frozenProducer, 0, len(p.byID))
+	for q := p.oldest; q != nil; q = q.foll {
+		out = append(out, frozenProducer{id: q.id, next: q.next, last: q.last, ring: q.ring, head: q.head, held: q.held})
+	}
+	return out
+}
+
+// thaw says that nobody reads a frozen state any more.
+func (p *Producers) thaw() { p.frozen = false }
+
+// restoreProducers makes the state that was frozen. It takes the rings over.
+func restoreProducers(state []frozenProducer) *Producers {
+	p := NewProducers()
+	for i := range state {
+		f := &state[i]
+		q := &producer{id: f.id, next: f.next, last: f.last, ring: f.ring, head: f.head, held: f.held}
+		p.byID[q.id] = q
+		p.linkNewest(q)
+	}
+	return p
 }
 
 func (p *Producers) forget(q *producer) {

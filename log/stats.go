@@ -24,6 +24,7 @@ type Stats struct {
 	TrimmedBytes             uint64
 	Recycled                 uint64 // of the deleted ones, whose files were kept for new ones
 	TrimErrors               uint64 // deletions that failed and are tried again
+	CheckpointErrors         uint64 // checkpoints of the producers that could not be written
 	Poisoned                 bool
 }
 
@@ -33,6 +34,7 @@ type counters struct {
 	failedWrites, openErrors, indexErrors, markErrors atomic.Uint64
 	preWritten, outran, extendErrors                  atomic.Uint64
 	trimmed, trimmedBytes, trimErrors, recycled       atomic.Uint64
+	checkpointErrors                                  atomic.Uint64
 	durable                                           atomic.Uint64
 }
 
@@ -56,6 +58,7 @@ func (l *Log) Stats() Stats {
 		OpenErrors: c.openErrors.Load(), IndexErrors: c.indexErrors.Load(), MarkErrors: c.markErrors.Load(),
 		PreWritten: c.preWritten.Load(), Outran: c.outran.Load(), ExtendErrors: c.extendErrors.Load(),
 		Held: v.bytes(), Trimmed: c.trimmed.Load(), TrimmedBytes: c.trimmedBytes.Load(), TrimErrors: c.trimErrors.Load(), Recycled: c.recycled.Load(),
-		Poisoned: l.failed.Load() != nil,
+		CheckpointErrors: c.checkpointErrors.Load(),
+		Poisoned:         l.failed.Load() != nil,
 	}
 }

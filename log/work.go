@@ -36,6 +36,8 @@ func (l *Log) TakeJob() *Job {
 		j.kind, j.id, j.first, j.free = jobPrepare, l.nextID, l.preWritten(), l.free
 		l.free = nil
 		l.nextID++
+	case l.dueCheckpoint() != nil:
+		l.checkpointJob(l.dueCheckpoint())
 	case l.markDue():
 		j.kind, j.mark, j.file = jobMark, l.mark, l.markFile
 		l.rest = false
@@ -119,6 +121,9 @@ func (l *Log) JobDone(j *Job) Outcome {
 		panic("log: JobDone with a job that is not out")
 	}
 	l.jobOut = false
+	if j.left && j.id+1 == l.nextID {
+		l.nextID-- // the next attempt goes over it: nothing blank stays below a segment
+	}
 	if j.kind == jobSeal || j.kind == jobCut {
 		j.tail.direct = j.direct
 	}
@@ -139,6 +144,8 @@ func (l *Log) JobDone(j *Job) Outcome {
 		l.markDone(j)
 	case jobExtend:
 		return l.extendDone(j)
+	case jobCheckpoint:
+		return l.checkpointDone(j)
 	case jobTrim:
 		return l.trimDone(j)
 	}
@@ -247,6 +254,7 @@ func (l *Log) roll() *tail {
 	if l.o.Direct && l.commit {
 		l.cur.align()
 	}
+	l.freezeProducers(l.cur, prev)
 	l.prepareAfter = 0
 	l.stats.rolls.Add(1)
 	return l.cur

@@ -40,6 +40,7 @@ type Config struct {
 	RepairTail    Bool   `name:"durable-repair-checksum-tail" group:"storage" default:"false" help:"Cut damage off the end of a log's newest file at start, although it was acknowledged, when nothing follows it. Loses data; ringcast log repair shows what first."`
 	SegmentBytes  Size   `name:"durable-segment-bytes" group:"storage" default:"256MiB" help:"Size at which a log starts a new file."`
 	Preallocate   Bool   `name:"durable-preallocate" group:"storage" default:"true" help:"Write zeros ahead of the tail of a log: syncs cost about half then."`
+	VerifyAll     Bool   `name:"durable-verify-all-on-open" group:"storage" default:"false" help:"Read and verify every byte of every log at start. Without it sealed segments are verified when they are read."`
 
 	RetentionBytes    Bound `name:"durable-retention-bytes" group:"storage" default:"off" help:"Most bytes that a shard of a durable stream keeps, unless the stream has a bound of its own; off = no bound. Whole files go, oldest first, never the one that is written."`
 	RetentionSeconds  Bound `name:"durable-retention-seconds" group:"storage" default:"off" help:"Longest that a shard of a durable stream keeps a record, unless the stream has a bound of its own; off = no bound. A file goes when its newest record is so old."`

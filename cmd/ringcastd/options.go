@@ -37,6 +37,7 @@ func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
 		RetentionAge:         time.Duration(l.RetentionSeconds.V) * time.Second,
 		RetentionInterval:    time.Duration(l.RetentionInterval.V) * time.Second,
 		RepairChecksumTail:   l.RepairTail.V,
+		VerifyAllOnOpen:      l.VerifyAll.V,
 		PublishInflightBytes: l.Inflight.V, PublishConnInflightBytes: l.ConnInflight.V,
 		PublishQueueDepth: int(l.QueueDepth.V), PublishQueueFactor: int(l.QueueFactor.V),
 		PublishQueueWait: ms(l.QueueWait), IngressWait: l.IngressWait.V,

@@ -70,9 +70,11 @@ func (s *server) start(ctx context.Context) error {
 	if err := s.startHTTP(); err != nil {
 		return err
 	}
-	s.http.Progress("opening the data directory and its logs")
+	s.http.Progress("opening the data directory")
+	o := coreOptions(s.l, s.memory, s.lg)
+	o.OnOpenProgress = func(done, total int) { s.http.Progress(fmt.Sprintf("opening logs: %d of %d", done, total)) }
 	var err error
-	if s.broker, err = core.Open(ctx, coreOptions(s.l, s.memory, s.lg)); err != nil {
+	if s.broker, err = core.Open(ctx, o); err != nil {
 		return err
 	}
 	if s.l.Dev.V {
@@ -92,13 +94,13 @@ func (s *server) start(ctx context.Context) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
-	o := serveOptions(s.l, s.lg)
-	o.Broker, o.Verifier, o.Cache, o.Pool = s.broker, verifier, caches, s.broker.Pool()
-	o.ListenerPorts = []uint16{uint16(s.listener.Addr().(*net.UDPAddr).Port)}
-	if err := o.Validate(); err != nil {
+	so := serveOptions(s.l, s.lg)
+	so.Broker, so.Verifier, so.Cache, so.Pool = s.broker, verifier, caches, s.broker.Pool()
+	so.ListenerPorts = []uint16{uint16(s.listener.Addr().(*net.UDPAddr).Port)}
+	if err := so.Validate(); err != nil {
 		return err
 	}
-	s.sessions = serve.New(o)
+	s.sessions = serve.New(so)
 	serveCtx, stop := context.WithCancel(context.Background())
 	s.stopServe, s.served = stop, make(chan struct{})
 	go func() {
