@@ -183,8 +183,7 @@ func (p *planner) checkBlank() error {
 
 // dropBlank removes prepared segments that were never put to use. A blank header with an entry
 // behind it that belongs at or above the log's end is a lost header, not a prepared file: what an
-// older use of a recycled file left behind has lower offsets. So is one that is older than every
-// segment with a header: files are prepared for later, never for before.
+// older use of a recycled file left behind has lower offsets.
 func (p *planner) dropBlank() error {
 	for _, s := range p.blank {
 		f, err := p.open(s.id)
@@ -192,8 +191,7 @@ func (p *planner) dropBlank() error {
 			return err
 		}
 		sc := p.scanner(f, s, true)
-		older := p.olderThanAll(s.id)
-		pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return older || h.base >= p.plan.Next })
+		pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return h.base >= p.plan.Next })
 		f.Close()
 		p.plan.Report.Scanned += sc.scanned
 		if err != nil {

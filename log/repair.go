@@ -65,6 +65,7 @@ func (r *Repair) Changes() bool {
 // ErrNewer.
 func PlanRepair(ctx context.Context, o Options, ro RepairOptions) (*Repair, error) {
 	o.RepairChecksumTail = false
+	o.walkAll = true // also what a start takes from indexes and the checkpoint of the producers
 	r := &Repair{dir: o.Dir, shard: o.Shard}
 	if ro.TruncateAtDamage {
 		v, err := Verify(ctx, o, ro.Progress)
@@ -116,6 +117,12 @@ func (r *Repair) truncate(ctx context.Context, o Options, v *Verification) error
 	}
 	if p.plan.Mark != nil {
 		r.add(Step{Kind: StepRemove, File: markName, Why: "it is written anew for what stays"})
+	}
+	if _, err := p.o.FS.Stat(filepath.Join(p.o.Dir, checkpointName)); err == nil {
+		// It may know batches that are dropped, and would call them duplicates when they are published again.
+		r.add(Step{Kind: StepRemove, File: checkpointName, Why: "the producers are found anew in what stays"})
+	} else if !isNotExist(err) {
+		return fmt.Errorf("log: repair: %w", err)
 	}
 	if d.Kind == DamageMark {
 		r.Loss.Next = max(r.Loss.Next, r.Loss.First)

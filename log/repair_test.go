@@ -246,7 +246,7 @@ func TestRepairChecksumTailCutsTheEndOnly(t *testing.T) { // LOG-5, HZ-6, HZ-7
 		files := p.cutInto(op.operate)
 		fs := restoreDir(t, files)
 		o := p.options(fs)
-		o.RepairChecksumTail = true
+		o.RepairChecksumTail, o.walkAll = true, true
 		_, err := MakePlan(o)
 		atEnd := op.name == "bit in the last entry" || op.name == "the newest segment cut below the mark"
 		if atEnd != (err == nil && !op.opens) && !op.opens {

@@ -58,7 +58,8 @@ type Verification struct {
 	Damages int
 	Notes   []Note
 	Noted   int
-	// Plan is what the next start does; nil when it refuses the log, and Refused says why.
+	// Plan is what a start does that knows nothing beforehand and walks every entry; nil when it refuses
+	// the log, and Refused says why. One that has the checkpoint of the producers may not look there.
 	Plan    *Plan
 	Refused *CorruptError
 
@@ -76,6 +77,7 @@ func Verify(ctx context.Context, o Options, progress func(n int64)) (*Verificati
 	}
 	o = o.withDefaults()
 	o.RepairChecksumTail = false // what it would cut is damage all the same
+	o.walkAll = true
 	watch := &watchFS{fs: o.FS, ctx: ctx}
 	o.FS = watch
 	v := &verifier{p: newPlanner(o), out: &Verification{Dir: o.Dir, Shard: o.Shard,
