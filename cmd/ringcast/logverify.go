@@ -22,7 +22,7 @@ type verifyView struct {
 	logName
 	Missing  bool         `json:"missing,omitempty"`
 	OK       bool         `json:"ok"`
-	Starts   bool         `json:"starts"` // the broker takes it at its next start
+	Starts   bool         `json:"starts"` // the broker takes it at its next start, whatever it looks at
 	Segments int          `json:"segments"`
 	Entries  uint64       `json:"entries"`
 	Records  uint64       `json:"records"`
@@ -159,7 +159,7 @@ func (v *verifyView) print(out io.Writer, l *core.StoredLog) error {
 	case v.OK:
 		fmt.Fprintf(out, "%s: clean, %s, %s\n", title(l), held(v.Base, v.Next), plural(v.Segments, "segment", "segments"))
 	default:
-		start := "the broker does not start with it"
+		start := "the broker may refuse to start with it"
 		if v.Starts {
 			start = "the broker starts with it, and fails reads there"
 		}
