@@ -14,8 +14,9 @@ type Page struct {
 	// Next is the offset to go on from.
 	Next uint64
 
-	buf *wire.Buf
-	log *Log
+	buf    *wire.Buf
+	log    *Log
+	header [entryHeaderBytes]byte // scratch of the reader
 }
 
 // PageEntry is one entry of a page, or its end where a read began inside it. Entries of every kind
@@ -127,10 +128,10 @@ func (r *reader) entryAt(hint indexEntry) bool {
 	if hint.pos < blockBytes || hint.pos%unitBytes != 0 || hint.pos+entryHeaderBytes > r.limit {
 		return false
 	}
-	var b [entryHeaderBytes]byte
+	b := r.page.header[:]
 	var h entryHeader
-	n, err := readFull(r.file, b[:], hint.pos)
-	return err == nil && n == len(b) && decodeEntryHeader(b[:], &h) && h.nonce == r.seg.nonce && h.base == hint.base
+	n, err := readFull(r.file, b, hint.pos)
+	return err == nil && n == len(b) && decodeEntryHeader(b, &h) && h.nonce == r.seg.nonce && h.base == hint.base
 }
 
 // fill loads windows until one gave an entry, and takes from that one what fits. Windows before it
