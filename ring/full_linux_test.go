@@ -35,7 +35,11 @@ func TestFullDiskDoesNotStopTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if e.Name() != p.Name() {
+	want := p.Name()
+	if want == URingDirect {
+		want = URing // direct writes had no room for their proof; io_uring is not given up for that
+	}
+	if e.Name() != want && e.Name() != p.Name() {
 		t.Fatalf("engine %s (%s) on the full disk, %s (%s) elsewhere", e.Name(), reason, p.Name(), free)
 	}
 }

@@ -18,7 +18,7 @@ const (
 )
 
 // autoOrder is what KindAuto tries, the best first. docs/decisions has the measurements behind it.
-var autoOrder = [...]string{URing, Portable}
+var autoOrder = [...]string{URingDirect, URing, Portable}
 
 // Options configure Open. The zero value is the default.
 type Options struct {

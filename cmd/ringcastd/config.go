@@ -34,7 +34,7 @@ type Config struct {
 	PreauthStreams  Num  `name:"preauth-max-streams-per-conn" group:"security" default:"16" help:"Unauthenticated streams of a connection that are read at a time."`
 
 	DataDir       Text   `name:"data-dir" group:"storage" dev:"ringcast-data" placeholder:"DIR" help:"Where logs and the catalogue live. Without it only in-memory streams are served."`
-	StorageEngine Choice `name:"storage-engine" group:"storage" default:"auto" choices:"auto,portable,uring,uring-direct" help:"How logs are written: auto (io_uring where it is allowed), portable, uring, uring-direct (io_uring past the page cache, where the file system takes that). A named engine that cannot run refuses the start."`
+	StorageEngine Choice `name:"storage-engine" group:"storage" default:"auto" choices:"auto,portable,uring,uring-direct" help:"How logs are written: auto (the first of uring-direct, uring and portable that the machine lets us have), portable, uring, uring-direct (io_uring past the page cache, where the file system takes that). A named engine that cannot run refuses the start."`
 	FsyncMode     Choice `name:"durable-fsync-mode" group:"storage" default:"on_commit" choices:"on_commit,periodic,none" help:"Mode of durable streams created without one. periodic and none lose acknowledged records in a power cut."`
 	FsyncInterval Num    `name:"durable-fsync-interval-ms" group:"storage" default:"250" help:"Longest that a periodic stream stays unsynced."`
 	RepairTail    Bool   `name:"durable-repair-checksum-tail" group:"storage" default:"false" help:"Cut damage off the end of a log's newest file at start, although it was acknowledged, when nothing follows it. Loses data; ringcast log repair shows what first."`
