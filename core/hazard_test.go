@@ -112,6 +112,9 @@ func TestFailedSealUnderSixteenPublishers(t *testing.T) {
 						if !errors.Is(err, wire.ErrStorage) {
 							t.Errorf("refused: %v", err)
 						}
+						mu.Lock()
+						over = true // it failed while nobody's publish was under way
+						mu.Unlock()
 						return
 					}
 					got := res.wait(t, 0)
