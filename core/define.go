@@ -88,7 +88,7 @@ func (b *Broker) createStream(def StreamDef, keep bool) (*Stream, bool, error) {
 	}
 	st, err := b.newStream(row)
 	if err == nil {
-		if err = b.openShards(context.Background(), st, func() {}); err == nil {
+		if err = b.openShards(context.Background(), st, newOpenProgress(nil)); err == nil {
 			err = b.attach(st)
 		}
 		if err != nil {

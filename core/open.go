@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -115,13 +116,13 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 	}
 	opened := make([]*Stream, len(streams))
 	problems := make([]error, len(streams))
-	progress := openProgress{tell: b.opts.OnOpenProgress}
+	progress := newOpenProgress(b.opts.OnOpenProgress)
 	for _, r := range streams {
 		if r.Durable {
 			progress.total += int(r.Shards)
 		}
 	}
-	progress.tell(0, progress.total)
+	progress.tell(0, progress.total, 0)
 	var g errgroup.Group
 	g.SetLimit(2 * openParallel)
 	for i, r := range streams {
@@ -132,7 +133,7 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 		}
 		opened[i] = st
 		g.Go(func() error {
-			problems[i] = b.openShards(ctx, st, progress.opened)
+			problems[i] = b.openShards(ctx, st, progress)
 			return nil // every damaged log is to be named, so none stops the others
 		})
 	}
@@ -190,23 +191,51 @@ func (b *Broker) newStream(r streamRow) (*Stream, error) {
 	return st, nil
 }
 
-// openProgress counts logs that are open. The telling is under the lock, so that it never falls.
+// openProgress counts logs that are open and bytes that were read. The telling is under the lock, so that it never falls.
 type openProgress struct {
-	mu    sync.Mutex // guards done
+	mu    sync.Mutex // guards done and told
 	done  int
+	told  int64 // bytes at the last telling between two logs
 	total int
-	tell  func(done, total int)
+	read  atomic.Int64
+	tell  func(done, total int, read int64)
+}
+
+// newOpenProgress tells nobody when tell is nil.
+func newOpenProgress(tell func(done, total int, read int64)) *openProgress {
+	if tell == nil {
+		tell = func(int, int, int64) {}
+	}
+	return &openProgress{tell: tell}
+}
+
+// tellBytes is how much is read between two tellings at the most.
+const tellBytes = 64 << 20
+
+// reading counts bytes that were read.
+func (p *openProgress) reading(n int64) {
+	read := p.read.Add(n)
+	if read/tellBytes == (read-n)/tellBytes {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if read > p.told {
+		p.told = read
+		p.tell(p.done, p.total, read)
+	}
 }
 
 func (p *openProgress) opened() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done++
-	p.tell(p.done, p.total)
+	p.told = max(p.told, p.read.Load())
+	p.tell(p.done, p.total, p.told)
 }
 
-// openShards opens or makes the shards of st, until ctx ends, and calls opened after each log.
-func (b *Broker) openShards(ctx context.Context, st *Stream, opened func()) error {
+// openShards opens or makes the shards of st, until ctx ends, and tells progress.
+func (b *Broker) openShards(ctx context.Context, st *Stream, progress *openProgress) error {
 	def := st.def.Load()
 	var errs []error
 	for n := range def.Shards {
@@ -221,7 +250,11 @@ func (b *Broker) openShards(ctx context.Context, st *Stream, opened func()) erro
 				FS: b.opts.FS, Dir: b.shardDir(st.id, n), CatalogueID: st.id, Shard: n,
 				Mode: st.mode, SegmentBytes: b.opts.SegmentBytes, Pool: b.opts.Pool,
 				Direct: e.engine.Direct(), NoPreWrite: b.opts.NoPreallocate,
-				RepairChecksumTail: b.opts.RepairChecksumTail, VerifyAll: b.opts.VerifyAllOnOpen, Interrupt: ctx.Err,
+				RepairChecksumTail: b.opts.RepairChecksumTail, VerifyAll: b.opts.VerifyAllOnOpen,
+				Interrupt: func(read int64) error {
+					progress.reading(read)
+					return ctx.Err()
+				},
 				NowMicros: func() uint64 { return uint64(b.opts.Now().UnixMicro()) },
 			})
 			if err != nil {
@@ -235,7 +268,7 @@ func (b *Broker) openShards(ctx context.Context, st *Stream, opened func()) erro
 			} else if r.Truncated > 0 {
 				b.opts.Logger.Warn("cut an unfinished write off a log", "stream", st.id, "shard", n, "bytes", r.Truncated)
 			}
-			opened()
+			progress.opened()
 		}
 		s := newShard(st, n, e, l)
 		s.account = b.account(e, def.Tenant)

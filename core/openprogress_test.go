@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/ringcast/ringcast/log"
@@ -33,7 +34,7 @@ func catalogued(t *testing.T, n int) string {
 func TestOpenTellsItsProgress(t *testing.T) { // HZ-18
 	var told []int
 	o := Options{}.in(catalogued(t, 6))
-	o.OnOpenProgress = func(done, total int) {
+	o.OnOpenProgress = func(done, total int, _ int64) {
 		if total != 12 {
 			t.Errorf("%d logs in all", total)
 		}
@@ -57,7 +58,7 @@ func TestOpenIsCutShort(t *testing.T) { // HZ-18
 	ctx, cancel := context.WithCancel(context.Background())
 	most := 0
 	o := Options{}.in(dir)
-	o.OnOpenProgress = func(done, _ int) {
+	o.OnOpenProgress = func(done, _ int, _ int64) {
 		if most = done; done == 1 {
 			cancel()
 		}
@@ -136,4 +137,25 @@ func TestVerifyAllOnOpenReadsEveryBody(t *testing.T) { // LOG-5
 		t.Fatalf("open: %v", err)
 	}
 	openTest(t, Options{}.in(dir))
+}
+
+// What is read is told, too, between two logs as well: one that is large must not look like one that
+// hangs. The telling never falls.
+func TestProgressTellsWhatIsRead(t *testing.T) { // HZ-18
+	type telling struct {
+		done int
+		read int64
+	}
+	var told []telling
+	p := openProgress{total: 2, tell: func(done, _ int, read int64) { told = append(told, telling{done, read}) }}
+	for range 300 {
+		p.reading(1 << 20)
+	}
+	p.opened()
+	p.reading(1)
+	p.opened()
+	want := []telling{{0, 64 << 20}, {0, 128 << 20}, {0, 192 << 20}, {0, 256 << 20}, {1, 300 << 20}, {2, 300<<20 + 1}}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
 }

@@ -42,9 +42,10 @@ type Options struct {
 	// VerifyAllOnOpen reads every body of every log when the broker starts. By default it reads what may
 	// have been in flight, and verifies the rest when it is read.
 	VerifyAllOnOpen bool
-	// OnOpenProgress is told how many logs of those in the catalogue are open: once before the first one
-	// and after each, in order. It is called from Open, must not block, and may be nil.
-	OnOpenProgress func(done, total int)
+	// OnOpenProgress is told how many logs of those in the catalogue are open, and how many bytes of them
+	// were read: once before the first one, after each, and after each 64 MiB, in order. It is called
+	// from Open, must not block, and may be nil.
+	OnOpenProgress func(done, total int, read int64)
 
 	// RetentionBytes and RetentionAge bound what a shard of a durable stream keeps that has no bound
 	// of its own. Default 0: everything.
@@ -133,7 +134,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.OnOpenProgress == nil {
-		o.OnOpenProgress = func(int, int) {}
+		o.OnOpenProgress = func(int, int, int64) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,6 +151,61 @@ func BenchmarkOpenSealed(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkOpenManyLogs is Open of 1,000 logs, each with a sealed segment and one that is written to,
+// eight at a time as the broker does; B/op over 1,000 is what a log takes while it is opened.
+func BenchmarkOpenManyLogs(b *testing.B) {
+	const logs = 1000
+	o := benchOptions(b, withMode(FsyncNone), withSegment(64<<10))
+	dir := o.Dir
+	at := func(i int) Options {
+		o := o
+		o.Dir = fmt.Sprintf("%s/%d", dir, i)
+		return o
+	}
+	for i := range logs {
+		l := mustOpen(b, at(i))
+		fillSegment(b, l, 1, 80<<10)
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	var held uint64
+	for b.Loop() {
+		open := make([]*Log, logs)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.GC() // twice: pools keep what they hold over one
+		runtime.ReadMemStats(&before)
+		var g sync.WaitGroup
+		var failed atomic.Bool
+		for w := range 8 {
+			g.Go(func() {
+				for i := w; i < logs; i += 8 {
+					l, err := Open(at(i))
+					if err != nil {
+						failed.Store(true)
+						return
+					}
+					open[i] = l
+				}
+			})
+		}
+		g.Wait()
+		if failed.Load() {
+			b.Fatal("a log did not open")
+		}
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		held = (after.HeapAlloc - before.HeapAlloc) / logs
+		for _, l := range open {
+			l.letGo()
+		}
+	}
+	b.ReportMetric(float64(held), "heap-B/log")
 }
 
 // BenchmarkRead is one page of 1 MiB of history, verified, from the page cache.

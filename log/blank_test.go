@@ -139,7 +139,7 @@ func TestOpenStopsBetweenSegments(t *testing.T) { // HZ-18
 		so := o
 		so.FS = restoreDir(t, files)
 		asked := 0
-		so.Interrupt = func() error {
+		so.Interrupt = func(int64) error {
 			if asked++; asked > after {
 				return stop
 			}

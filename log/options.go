@@ -70,9 +70,10 @@ type Options struct {
 	// VerifyAll has Open verify every body of every segment. By default it does so for what may have been
 	// in flight, and the bodies of sealed segments are verified when they are read.
 	VerifyAll bool
-	// Interrupt is asked before each segment that is read while the log is opened. Its error ends the open,
+	// Interrupt is asked before each segment that is read while the log is opened, and after each read of
+	// one, with the bytes that it gave. Its error ends the open,
 	// before anything was changed. Default: never.
-	Interrupt func() error
+	Interrupt func(read int64) error
 	// NoPreWrite turns pre-writing off: files grow as they are appended to.
 	NoPreWrite bool
 	// RepairChecksumTail lets Open cut damage off the newest segment although durable.mark says that
@@ -107,7 +108,7 @@ func (o Options) withDefaults() Options {
 		o.NowMicros = func() uint64 { return uint64(time.Now().UnixMicro()) }
 	}
 	if o.Interrupt == nil {
-		o.Interrupt = func() error { return nil }
+		o.Interrupt = func(int64) error { return nil }
 	}
 	if o.nonce == nil {
 		o.nonce = randomNonce

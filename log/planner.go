@@ -226,5 +226,7 @@ func (p *planner) scanner(f ring.File, s *foundSegment, bodies bool) *scanner {
 		}
 		window = p.window
 	}
-	return newScanner(f, s.size, &s.header, bodies, window)
+	sc := newScanner(f, s.size, &s.header, bodies, window)
+	sc.interrupt = p.o.Interrupt
+	return sc
 }

@@ -131,13 +131,16 @@ func (p *planner) lastIndexed(s *foundSegment) (last indexEntry, ok bool, err er
 	if got < len(head) || !checkIndexHeader(head[:], s.header.base) || first != (indexEntry{base: s.header.base, pos: blockBytes}) {
 		return last, false, nil
 	}
-	var b [indexEntryBytes]byte
-	if got, err = readFull(f, b[:], size-indexEntryBytes); err != nil {
+	b := head[:min(n, 2)*indexEntryBytes]
+	if got, err = readFull(f, b, size-int64(len(b))); err != nil || got < len(b) {
 		return last, false, wrapRecover(err)
 	}
-	last = decodeIndexEntry(b[:])
+	last = decodeIndexEntry(b[len(b)-indexEntryBytes:])
 	// Neighbours of an index are at least its spacing apart.
-	ok = got == len(b) && last.pos%unitBytes == 0 && last.pos >= blockBytes+(n-1)*p.o.IndexSpacing && last.pos < s.size && last.base >= first.base
+	if before := decodeIndexEntry(b); n > 1 && (last.base <= before.base || !indexDue(last.pos, before.pos, p.o.IndexSpacing)) {
+		return last, false, nil
+	}
+	ok = last.pos%unitBytes == 0 && last.pos >= blockBytes+(n-1)*p.o.IndexSpacing && last.pos < s.size && last.base >= first.base
 	return last, ok, nil
 }
 

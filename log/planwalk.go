@@ -24,7 +24,7 @@ func (p *planner) walkSegments() error {
 	p.plan.Next = p.plan.Base
 	last := len(p.segs) - 1
 	for i, s := range p.segs {
-		if err := p.o.Interrupt(); err != nil {
+		if err := p.o.Interrupt(0); err != nil {
 			return fmt.Errorf("log: open: %w", err)
 		}
 		if s.header.base != p.plan.Next {

@@ -26,7 +26,8 @@ type scanner struct {
 	windowBuf []byte
 	windowPos int64
 	optionBuf [optionMax]byte
-	scanned   int64 // bytes read
+	scanned   int64                  // bytes read
+	interrupt func(read int64) error // asked after each read; may be nil
 }
 
 // scannedEntry is an entry that the scanner accepted.
@@ -175,6 +176,9 @@ func (s *scanner) load(pos int64) error {
 	n, err := readFull(s.file, s.windowBuf[:want], pos)
 	s.window, s.windowPos = s.windowBuf[:n], pos
 	s.scanned += int64(n)
+	if err == nil && s.interrupt != nil {
+		err = s.interrupt(int64(n))
+	}
 	return err
 }
 

@@ -72,7 +72,9 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.http.Progress("opening the data directory")
 	o := coreOptions(s.l, s.memory, s.lg)
-	o.OnOpenProgress = func(done, total int) { s.http.Progress(fmt.Sprintf("opening logs: %d of %d", done, total)) }
+	o.OnOpenProgress = func(done, total int, read int64) {
+		s.http.Progress(fmt.Sprintf("opening logs: %d of %d, %d MiB read", done, total, read>>20))
+	}
 	var err error
 	if s.broker, err = core.Open(ctx, o); err != nil {
 		return err

@@ -52,7 +52,7 @@ func TestNothingIsServedBeforeEveryLogIsOpen(t *testing.T) { // HZ-18
 		if status != http.StatusServiceUnavailable || a["status"] != "starting" {
 			t.Fatalf("/readyz: %d %v", status, a)
 		}
-		return a["progress"] == "opening logs: 0 of 1"
+		return a["progress"] == "opening logs: 0 of 1, 0 MiB read"
 	})
 	if status, a := call(t, "GET", "http://"+web+"/healthz", "", ""); status != http.StatusOK {
 		t.Errorf("/healthz: %d %v", status, a)
