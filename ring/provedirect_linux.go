@@ -66,7 +66,9 @@ func proveDirectWrite(e Engine, d File, off int64, vec [][]byte) error {
 	ended := make(chan struct{})
 	op := &Op{Kind: OpWriteDirect, File: d, Off: off, Vec: vec, Owner: ownerFunc(func(*Op) { close(ended) })}
 	e.Submit([]*Op{op})
-	<-ended
+	if err := answered(ended); err != nil {
+		return fmt.Errorf("direct write proof: %w", err)
+	}
 	switch {
 	case op.Err == nil && op.Written == vecLen(vec):
 		return nil

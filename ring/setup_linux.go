@@ -16,8 +16,11 @@ import (
 // for that keeps no engine from starting that was asked for by name.
 func OpenURing(o URingOptions) (Engine, error) {
 	e, err := openProven(o)
-	if err != nil || !o.Direct {
-		return e, err
+	if err != nil {
+		return nil, err
+	}
+	if !o.Direct {
+		return e, nil
 	}
 	err = proveDirect(e, o.Dir)
 	if isNoRoom(err) {
@@ -27,20 +30,20 @@ func OpenURing(o URingOptions) (Engine, error) {
 		err = refusedError{err}
 	}
 	if err != nil {
-		_ = e.Close() // has no error
+		giveUp(e, err)
 		return nil, err
 	}
 	return e, nil
 }
 
 // openProven opens an engine that has proven its buffered writes.
-func openProven(o URingOptions) (Engine, error) {
+func openProven(o URingOptions) (*uring, error) {
 	e, err := openURing(newSysKernel(), o)
 	if err != nil {
 		return nil, refuse(err)
 	}
 	if err := prove(e, o.Dir); err != nil {
-		_ = e.Close() // has no error
+		giveUp(e, err)
 		return nil, err
 	}
 	return e, nil
