@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,20 +104,6 @@ func (b *Broker) tenant(name string) *tenantState {
 		b.tenants.put(key, t)
 	}
 	return t
-}
-
-func (b *Broker) streamDir(id uint64) string {
-	return filepath.Join(b.opts.DataDir, "logs", "streams", fmt.Sprintf("%016x", id))
-}
-
-func (b *Broker) shardDir(id uint64, shard uint32) string {
-	return filepath.Join(b.streamDir(id), strconv.FormatUint(uint64(shard), 10))
-}
-
-// logName is how the log of a shard is called where streams must not be named: its directory, below
-// DATA/logs.
-func logName(id uint64, shard uint32) string {
-	return fmt.Sprintf("streams/%016x/%d", id, shard)
 }
 
 // Pool is where frame memory comes from.

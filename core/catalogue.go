@@ -114,21 +114,27 @@ func (c *catalogue) close() error {
 	return c.db.Close()
 }
 
+// streamRows reads the rows of all streams.
+func streamRows(tx *bbolt.Tx) (rows []streamRow, err error) {
+	err = tx.Bucket(bucketStreams).ForEach(func(k, v []byte) error {
+		var r streamRow
+		if err := json.Unmarshal(v, &r); err != nil {
+			return fmt.Errorf("stream %q: %w", k, err)
+		}
+		rows = append(rows, r)
+		return nil
+	})
+	return rows, err
+}
+
 // load returns every row.
 func (c *catalogue) load() (streams []streamRow, caches []cacheRow, err error) {
 	if c.db == nil {
 		return nil, nil, nil
 	}
 	err = c.db.View(func(tx *bbolt.Tx) error {
-		err := tx.Bucket(bucketStreams).ForEach(func(k, v []byte) error {
-			var r streamRow
-			if err := json.Unmarshal(v, &r); err != nil {
-				return fmt.Errorf("stream %q: %w", k, err)
-			}
-			streams = append(streams, r)
-			return nil
-		})
-		if err != nil {
+		var err error
+		if streams, err = streamRows(tx); err != nil {
 			return err
 		}
 		return tx.Bucket(bucketCaches).ForEach(func(k, v []byte) error {

@@ -134,7 +134,7 @@ func (s *shard) ended(out log.Outcome) {
 		e.queue.Unblock(s.lane)
 	}
 	e.settleLater(s, out)
-	if out.Err != nil || out.Committed < s.visible.Load() {
+	if out.Err != nil || s.log.Err() != nil {
 		e.settle()
 	}
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -70,14 +69,14 @@ func StoredLogs(fs ring.FS, dataDir string) (logs []StoredLog, catalogue, err er
 	for i := range rows {
 		known[rows[i].ID] = &rows[i]
 	}
-	root := filepath.Join(dataDir, "logs", "streams")
+	root := streamsDir(dataDir)
 	ids, err := fs.ReadDir(root)
 	if err != nil && !errors.Is(err, ring.ErrNotExist) {
 		return nil, catalogue, fmt.Errorf("core: list streams' files: %w", err)
 	}
 	for _, name := range ids {
 		id, err := strconv.ParseUint(name, 16, 64)
-		if err != nil || len(name) != 16 {
+		if err != nil || streamDirName(id) != name {
 			continue
 		}
 		shards, err := fs.ReadDir(filepath.Join(root, name))
@@ -87,7 +86,7 @@ func StoredLogs(fs ring.FS, dataDir string) (logs []StoredLog, catalogue, err er
 		row, found := known[id], make(map[uint32]bool)
 		for _, s := range shards {
 			n, err := strconv.ParseUint(s, 10, 32)
-			if err != nil || strconv.FormatUint(n, 10) != s {
+			if err != nil || shardDirName(uint32(n)) != s {
 				continue
 			}
 			found[uint32(n)] = true
@@ -100,7 +99,7 @@ func StoredLogs(fs ring.FS, dataDir string) (logs []StoredLog, catalogue, err er
 	}
 	for id, row := range known {
 		if row.Durable {
-			logs = append(logs, missingShards(filepath.Join(root, fmt.Sprintf("%016x", id)), row, nil)...)
+			logs = append(logs, missingShards(filepath.Join(root, streamDirName(id)), row, nil)...)
 		}
 	}
 	slices.SortFunc(logs, func(a, b StoredLog) int {
@@ -121,7 +120,7 @@ func missingShards(dir string, row *streamRow, found map[uint32]bool) []StoredLo
 	var out []StoredLog
 	for n := range max(1, row.Shards) {
 		if !found[n] {
-			l := storedLog(filepath.Join(dir, strconv.FormatUint(uint64(n), 10)), row.ID, n, row)
+			l := storedLog(filepath.Join(dir, shardDirName(n)), row.ID, n, row)
 			l.Missing = true
 			out = append(out, l)
 		}
@@ -151,14 +150,9 @@ func readStreams(dataDir string) (rows []streamRow, err error) {
 		if err := checkVersion(tx); err != nil {
 			return err
 		}
-		return tx.Bucket(bucketStreams).ForEach(func(k, v []byte) error {
-			var r streamRow
-			if err := json.Unmarshal(v, &r); err != nil {
-				return fmt.Errorf("stream %q: %w", k, err)
-			}
-			rows = append(rows, r)
-			return nil
-		})
+		var err error
+		rows, err = streamRows(tx)
+		return err
 	})
 	if err = errors.Join(err, db.Close()); err != nil {
 		return nil, fmt.Errorf("core: read catalogue %s: %w", name, err)

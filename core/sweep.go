@@ -20,7 +20,7 @@ func (b *Broker) sweep(rows []streamRow) error {
 	if b.opts.DataDir == "" {
 		return nil
 	}
-	dir := filepath.Dir(b.streamDir(0))
+	dir := streamsDir(b.opts.DataDir)
 	names, err := b.opts.FS.ReadDir(dir)
 	if errors.Is(err, ring.ErrNotExist) {
 		return nil
@@ -39,7 +39,7 @@ func (b *Broker) sweep(rows []streamRow) error {
 	var orphans []uint64
 	for _, name := range names {
 		id, err := strconv.ParseUint(name, 16, 64)
-		if err != nil || filepath.Base(b.streamDir(id)) != name || known[id] {
+		if err != nil || streamDirName(id) != name || known[id] {
 			continue // not ours to judge, or in use
 		}
 		if id >= next {

@@ -67,6 +67,33 @@ func pump(l *Log) []Outcome {
 	}
 }
 
+// workUntil appends entries of 900 bytes and does the owner's duties until a job of the kind is due, and
+// returns that without running it.
+func workUntil(t testing.TB, l *Log, kind jobKind) *Job {
+	t.Helper()
+	for range 3000 {
+		for j := l.TakeJob(); j != nil; j = l.TakeJob() {
+			if j.kind == kind {
+				return j
+			}
+			j.Run()
+			if out := l.JobDone(j); out.Err != nil {
+				t.Fatal(out.Err)
+			}
+		}
+		if op := l.NextOp(); op != nil {
+			runHere(op)
+			if out := l.OpDone(op); out.Err != nil {
+				t.Fatal(out.Err)
+			}
+		} else {
+			appendOne(t, l, 1, 900)
+		}
+	}
+	t.Fatalf("no job of kind %d", kind)
+	return nil
+}
+
 // records makes n records that say which offset they are for.
 func recordsAt(first uint64, n, size int) [][]byte {
 	out := make([][]byte, n)

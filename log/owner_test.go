@@ -63,21 +63,10 @@ func TestSlowSealHoldsNobodyBack(t *testing.T) { // LOG-17, LOG-20, HZ-9
 	fs := ringtest.NewFS(crashfs.New())
 	l := mustOpen(t, testOptions(fs, withSegment(16<<10)))
 	commitOne(t, l, 1, 100)
-	var seal *Job
-	for seal == nil {
-		appendOne(t, l, 1, 900)
-		for j := l.TakeJob(); j != nil; j = l.TakeJob() {
-			if j.kind == jobSeal {
-				seal = j
-				break
-			}
-			j.Run()
-			l.JobDone(j)
-		}
-		if op := l.NextOp(); op != nil {
-			runHere(op)
-			l.OpDone(op)
-		}
+	seal := workUntil(t, l, jobSeal)
+	if op := l.NextOp(); op != nil {
+		runHere(op)
+		l.OpDone(op)
 	}
 	entered, hang := make(chan struct{}, 1), make(chan struct{})
 	fs.Add(ringtest.Rule{Kind: ringtest.Sync, Path: segmentName(seal.header.id), Entered: entered, Wait: hang})

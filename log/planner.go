@@ -73,23 +73,15 @@ func (p *planner) readHeaders() error {
 	found := p.segs
 	p.segs = nil
 	for _, s := range found {
-		f, err := p.open(s.id)
+		b, err := p.firstBlock(s, block)
 		if err != nil {
 			return err
 		}
-		n := 0
-		if s.size, err = f.Size(); err == nil {
-			n, err = readFull(f, block, 0)
-		}
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("log: recover: %w", err)
-		}
-		if allZero(block[:n]) {
+		if allZero(b) {
 			p.blank = append(p.blank, s)
 			continue
 		}
-		h, what := decodeSegmentHeader(block[:n])
+		h, what := decodeSegmentHeader(b)
 		switch {
 		case what != "":
 			return p.corrupt(s.id, 0, "%s", what)
@@ -102,6 +94,21 @@ func (p *planner) readHeaders() error {
 		p.segs = append(p.segs, s)
 	}
 	return nil
+}
+
+// firstBlock learns the size of a segment file and reads its first block into buf; what it returns is
+// shorter where the file is.
+func (p *planner) firstBlock(s *foundSegment, buf []byte) ([]byte, error) {
+	f, err := p.open(s.id)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if s.size, err = f.Size(); err != nil {
+		return nil, wrapRecover(err)
+	}
+	n, err := readFull(f, buf, 0)
+	return buf[:n], wrapRecover(err)
 }
 
 // dropEmptyInside removes segments that hold nothing but a header, are not the newest, and do not
@@ -169,16 +176,21 @@ func (p *planner) cutTo(s *foundSegment, size int64, why string) {
 // leaves behind, or its header was lost. Between two segments the walk tells: when they meet, nothing was
 // in it. Before the first one nobody can, unless that begins at offset 0.
 func (p *planner) checkBlank() error {
-	if len(p.segs) == 0 || p.segs[0].header.base == 0 {
-		return nil
-	}
 	for _, s := range p.blank {
-		if first := p.segs[0]; s.id < first.id {
-			return p.corrupt(s.id, 0, "segment header is blank, before the first segment that has one (%d, which begins at offset %d)",
-				first.id, first.header.base)
+		if what := p.lostHead(s); what != "" {
+			return p.corrupt(s.id, 0, "%s", what)
 		}
 	}
 	return nil
+}
+
+// lostHead says why a blank segment may have been the head of the log, "" when it cannot.
+func (p *planner) lostHead(s *foundSegment) string {
+	if len(p.segs) == 0 || p.segs[0].header.base == 0 || s.id > p.segs[0].id {
+		return ""
+	}
+	first := p.segs[0]
+	return fmt.Sprintf("segment header is blank, before the first segment that has one (%d, which begins at offset %d)", first.id, first.header.base)
 }
 
 // dropBlank removes prepared segments that were never put to use. A blank header with an entry
@@ -212,9 +224,6 @@ func (p *planner) dropBlank() error {
 	}
 	return nil
 }
-
-// olderThanAll says whether a segment is older than every one that has a header.
-func (p *planner) olderThanAll(id uint64) bool { return len(p.segs) > 0 && id < p.segs[0].id }
 
 // scanner returns a scanner over s that verifies bodies or walks headers only.
 func (p *planner) scanner(f ring.File, s *foundSegment, bodies bool) *scanner {

@@ -11,32 +11,6 @@ import (
 	"github.com/ringcast/ringcast/ring/ringtest"
 )
 
-// takeExtend appends until the job that writes ahead is due, and returns it without running it.
-func takeExtend(t *testing.T, l *Log) *Job {
-	t.Helper()
-	for range 3000 {
-		for j := l.TakeJob(); j != nil; j = l.TakeJob() {
-			if j.kind == jobExtend {
-				return j
-			}
-			j.Run()
-			if out := l.JobDone(j); out.Err != nil {
-				t.Fatal(out.Err)
-			}
-		}
-		if op := l.NextOp(); op != nil {
-			runHere(op)
-			if out := l.OpDone(op); out.Err != nil {
-				t.Fatal(out.Err)
-			}
-		} else {
-			appendOne(t, l, 1, 900)
-		}
-	}
-	t.Fatal("no job writes ahead")
-	return nil
-}
-
 // Zeros are written ahead in doubling steps up to the size of the segment, and the file is then as
 // long as that: appends change nothing but bytes.
 func TestZerosAreWrittenAheadOfTheTail(t *testing.T) {
@@ -82,7 +56,7 @@ func fileSize(t *testing.T, fs ring.FS, name string) int64 {
 func TestGroupThatOutrunsTheZerosWaitsForThem(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		l := mustOpen(t, testOptions(crashfs.New(), withSegment(256<<10), withDirect(direct)))
-		j := takeExtend(t, l)
+		j := workUntil(t, l, jobExtend)
 		for l.outrunBy() < 0 {
 			appendOne(t, l, 1, 900)
 		}
@@ -139,7 +113,7 @@ func (l *Log) outrunBy() int64 { return alignUp(l.filling.end()) - l.job.from - 
 func TestFullDiskWhilePreWritingCostsNothing(t *testing.T) { // HZ-10
 	fs := ringtest.NewFS(crashfs.New())
 	l := mustOpen(t, testOptions(fs, withSegment(4<<20)))
-	j := takeExtend(t, l)
+	j := workUntil(t, l, jobExtend)
 	before := fileSize(t, fs, segmentName(0))
 	fs.Add(ringtest.Rule{Kind: ringtest.Write, Path: segmentName(0), Nth: 2, Err: syscall.ENOSPC, Short: 5000})
 	j.Run()
@@ -172,7 +146,7 @@ func TestFullDiskWhilePreWritingCostsNothing(t *testing.T) { // HZ-10
 func TestFailedSyncOfZerosPoisons(t *testing.T) { // HZ-2, LOG-10
 	fs := ringtest.NewFS(crashfs.New())
 	l := mustOpen(t, testOptions(fs, withSegment(256<<10)))
-	j := takeExtend(t, l)
+	j := workUntil(t, l, jobExtend)
 	fs.Add(ringtest.Rule{Kind: ringtest.Sync, Path: segmentName(0), Err: syscall.EIO})
 	j.Run()
 	l.JobDone(j)
@@ -187,7 +161,7 @@ func TestFailedSyncOfZerosPoisons(t *testing.T) { // HZ-2, LOG-10
 // What waits more than zeros makes the job end: the next segment, the seal of the last one.
 func TestPreWritingGivesWay(t *testing.T) { // LOG-17
 	l := mustOpen(t, testOptions(crashfs.New(), withSegment(256<<10)))
-	j := takeExtend(t, l)
+	j := workUntil(t, l, jobExtend)
 	if op := l.NextOp(); op != nil {
 		runHere(op)
 		l.OpDone(op)

@@ -124,20 +124,11 @@ func TestRetentionNeverTouchesWhatIsOpenOrAboveTheFloor(t *testing.T) { // LOG-1
 		last := at[len(at)-1]
 		checkRecords(t, l, last, 40)
 		// A retired segment that is not sealed.
-		for len(l.retired) == 0 {
-			appendOne(t, l, 1, 900)
-			for j := l.TakeJob(); j != nil; j = l.TakeJob() {
-				if j.kind == jobSeal {
-					l.jobOut = false // put off
-					break
-				}
-				j.Run()
-				l.JobDone(j)
-			}
-			if op := l.NextOp(); op != nil {
-				runHere(op)
-				l.OpDone(op)
-			}
+		workUntil(t, l, jobSeal)
+		l.jobOut = false // put off
+		if op := l.NextOp(); op != nil {
+			runHere(op)
+			l.OpDone(op)
 		}
 		l.Retain(math.MaxUint64, math.MaxUint64)
 		if l.Base() != last {

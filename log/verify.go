@@ -188,27 +188,19 @@ func (v *verifier) headers() error {
 	found := v.p.segs
 	v.p.segs = nil
 	for _, s := range found {
-		f, err := v.p.open(s.id)
+		b, err := v.p.firstBlock(s, block)
 		if err != nil {
 			return err
 		}
-		n := 0
-		if s.size, err = f.Size(); err == nil {
-			n, err = readFull(f, block, 0)
-		}
-		f.Close()
-		if err != nil {
-			return err
-		}
-		if allZero(block[:n]) {
+		if allZero(b) {
 			v.p.blank = append(v.p.blank, s)
 			continue
 		}
-		h, what := decodeSegmentHeader(block[:n])
+		h, what := decodeSegmentHeader(b)
 		d := Damage{Kind: DamageHeader, Segment: s.id, Bytes: s.size, What: what}
 		switch {
 		case what != "":
-			if newerSegment(block[:n]) {
+			if newerSegment(b) {
 				d.Kind = DamageNewer
 			}
 		case h.id != s.id:
@@ -372,8 +364,12 @@ func (v *verifier) resume(sc *scanner, d *Damage) (bool, error) {
 	return true, nil
 }
 
-// blank judges a segment without a header, as dropBlank does.
+// blank judges a segment without a header, as checkBlank and dropBlank do.
 func (v *verifier) blank(s *foundSegment) error {
+	if what := v.p.lostHead(s); what != "" {
+		v.damage(Damage{Kind: DamageHeader, Segment: s.id, Bytes: s.size, What: what})
+		return nil
+	}
 	f, err := v.p.open(s.id)
 	if err != nil {
 		return err
@@ -381,8 +377,7 @@ func (v *verifier) blank(s *foundSegment) error {
 	defer f.Close()
 	sc := v.p.scanner(f, s, true)
 	next := v.out.Next
-	older := v.p.olderThanAll(s.id)
-	pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return older || h.base >= next })
+	pos, err := sc.find(blockBytes, func(h *entryHeader, _ int64) bool { return h.base >= next })
 	if err != nil {
 		return err
 	}

@@ -167,6 +167,20 @@ func TestVerifyCanBeInterrupted(t *testing.T) {
 	}
 }
 
+// A file without a header in front of the oldest segment was the head of the log, or may have been: a
+// start refuses it, and so it is damage here, of its header.
+func TestVerifyFindsALostHead(t *testing.T) { // LOG-5
+	p := surgeonPatient(t)
+	o := p.options(restoreDir(t, p.cutInto(func(f map[string][]byte) { clear(f[segmentName(0)]) })))
+	v := verify(t, o)
+	if v.Refused == nil || v.Damages != 1 || v.Damage[0].Kind != DamageHeader || v.Damage[0].Segment != 0 {
+		t.Fatalf("refused: %v, %+v", v.Refused, v.Damage)
+	}
+	if _, err := MakePlan(o); err == nil {
+		t.Error("a start takes it")
+	}
+}
+
 // Memory does not grow with the number of segments beyond a little for each.
 func TestVerifyOfTenThousandSegmentsIsBounded(t *testing.T) {
 	const n = 10_000

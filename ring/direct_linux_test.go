@@ -39,16 +39,7 @@ func TestDirectCompletionsAreJudgedByTheirResult(t *testing.T) {
 		{"more than asked", []int32{all + block}, ErrIO, 0, "2:16384"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			script := c.script
-			k := &fakeKernel{answer: func(*entry) int32 {
-				if len(script) == 0 {
-					t.Error("the engine asks for more than the script has")
-					return neg(syscall.EIO)
-				}
-				r := script[0]
-				script = script[1:]
-				return r
-			}}
+			k, left := scripted(t, c.script)
 			e := openFake(t, k, 2)
 			file, f := k.file(9)
 			f.direct = true
@@ -60,8 +51,8 @@ func TestDirectCompletionsAreJudgedByTheirResult(t *testing.T) {
 			if got := strings.Join(k.trace, " "); got != c.trace {
 				t.Errorf("the kernel did %s, want %s", got, c.trace)
 			}
-			if len(script) != 0 {
-				t.Errorf("%d results were not asked for", len(script))
+			if left() != 0 {
+				t.Errorf("%d results were not asked for", left())
 			}
 			if !holds(f.synced, bytes.Join(op.Vec, nil)[:op.Written], block) {
 				t.Error("credited bytes are not on disk")

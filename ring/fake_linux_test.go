@@ -385,3 +385,17 @@ func (k *fakeKernel) flush() {
 		k.put(c)
 	}
 }
+
+// scripted is a kernel that gives these answers in turn; left tells how many it has still.
+func scripted(t *testing.T, script []int32) (k *fakeKernel, left func() int) {
+	k = &fakeKernel{answer: func(*entry) int32 {
+		if len(script) == 0 {
+			t.Error("the engine asks for more than the script has")
+			return neg(syscall.EIO)
+		}
+		r := script[0]
+		script = script[1:]
+		return r
+	}}
+	return k, func() int { return len(script) }
+}

@@ -39,9 +39,9 @@ const proofWaitMax = 20 * time.Second
 
 var errSilent = fmt.Errorf("no answer within %v", proofWaitMax)
 
-// answered waits for an operation of a proof.
-func answered(ended <-chan struct{}) error {
-	t := time.NewTimer(proofWaitMax)
+// answered waits for an operation of a proof, no longer than limit.
+func answered(ended <-chan struct{}, limit time.Duration) error {
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-ended:
@@ -79,7 +79,7 @@ func proveOn(e Engine, f File) error {
 	ended := make(chan struct{})
 	op := &Op{Kind: OpWriteSync, File: f, Vec: parts, Off: 7, Owner: ownerFunc(func(*Op) { close(ended) })}
 	e.Submit([]*Op{op})
-	if err := answered(ended); err != nil {
+	if err := answered(ended, proofWaitMax); err != nil {
 		return fmt.Errorf("io_uring proof: %w", err)
 	}
 	if isNoRoom(op.Err) {

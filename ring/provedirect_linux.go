@@ -66,7 +66,7 @@ func proveDirectWrite(e Engine, d File, off int64, vec [][]byte) error {
 	ended := make(chan struct{})
 	op := &Op{Kind: OpWriteDirect, File: d, Off: off, Vec: vec, Owner: ownerFunc(func(*Op) { close(ended) })}
 	e.Submit([]*Op{op})
-	if err := answered(ended); err != nil {
+	if err := answered(ended, proofWaitMax); err != nil {
 		return fmt.Errorf("direct write proof: %w", err)
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // HZ-20: an engine whose proof is not answered is refused, so that a start goes on with the next kind;
@@ -16,7 +17,8 @@ func TestEngineThatOwesAnAnswerIsGivenUp(t *testing.T) {
 	}
 	// An operation that nobody has handed to the kernel: it never ends.
 	s := e.free.tryPop()
-	giveUp(e, fmt.Errorf("proof: %w", refusedError{&Error{Op: "io_uring", Class: ErrIO, Err: errSilent}}))
+	why := fmt.Errorf("proof: %w", answered(make(chan struct{}), time.Millisecond))
+	giveUp(e, why)
 	select {
 	case <-e.ended:
 	default:
@@ -25,7 +27,7 @@ func TestEngineThatOwesAnAnswerIsGivenUp(t *testing.T) {
 	if s == nil || len(silent) == 0 {
 		t.Error("what the kernel may still look at is not kept")
 	}
-	if _, refused := errors.AsType[refusedError](fmt.Errorf("proof: %w", refusedError{errSilent})); !refused {
+	if _, refused := errors.AsType[refusedError](why); !refused || !errors.Is(why, errSilent) {
 		t.Error("auto does not go on to the next kind")
 	}
 }

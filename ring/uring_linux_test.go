@@ -42,16 +42,7 @@ func TestCompletionsAreJudgedByTheirResult(t *testing.T) {
 		{"sync with a count", OpSync, []int32{1}, ErrIO, 0, "3:1"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			script := c.script
-			k := &fakeKernel{answer: func(*entry) int32 {
-				if len(script) == 0 {
-					t.Error("the engine asks for more than the script has")
-					return neg(syscall.EIO)
-				}
-				r := script[0]
-				script = script[1:]
-				return r
-			}}
+			k, left := scripted(t, c.script)
 			e := openFake(t, k, 2)
 			file, f := k.file(9)
 			op := &Op{Kind: c.kind, File: file, Off: 3, Vec: [][]byte{[]byte("01234"), []byte("56789")}}
@@ -62,8 +53,8 @@ func TestCompletionsAreJudgedByTheirResult(t *testing.T) {
 			if got := strings.Join(k.trace, " "); got != c.trace {
 				t.Errorf("the kernel did %s, want %s", got, c.trace)
 			}
-			if len(script) != 0 {
-				t.Errorf("%d results were not asked for", len(script))
+			if left() != 0 {
+				t.Errorf("%d results were not asked for", left())
 			}
 			if !holds(f.data, []byte("0123456789")[:op.Written], 3) {
 				t.Error("credited bytes are not in the file")
