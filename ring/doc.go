@@ -9,7 +9,7 @@
 //	   |       capped worker goroutines               |     internal/crashfs: forgets
 //	   |  \--- uring: write linked to fsync; or       |     ringtest: scripted
 //	   |       uring-direct: one direct write;        |
-//	   |       one locked reaper thread               |
+//	   |       one reaper                             |
 //	   v                                              v
 //	Owner.OpDone(op)   to the executor's inbox       errors with one class each (errors.go)
 //
@@ -52,8 +52,7 @@
 // # Goroutines
 //
 // Each engine has Options.Workers worker goroutines (the io_uring engine runs files without a
-// descriptor on them), and the io_uring engine one reaper, locked to its thread and labelled
-// role=ring-reaper. All start when the engine is opened; Close waits for what is in flight and
+// descriptor on them), and the io_uring engine one reaper, labelled role=ring-reaper. All start when the engine is opened; Close waits for what is in flight and
 // then for them. FS starts none.
 //
 // # What may fail

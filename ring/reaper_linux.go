@@ -5,7 +5,6 @@ package ring
 import (
 	"context"
 	"errors"
-	"runtime"
 	"runtime/pprof"
 	"sync/atomic"
 	"syscall"
@@ -18,8 +17,13 @@ const reaperPause = time.Millisecond
 var errLost = errors.New("the kernel lost completions")
 
 // reaper takes completions from the queue, ends operations and hands over what must go on. It is
-// the only reader of the completion queue. Its goroutine is locked to a thread that blocks in the
-// ring and not in Go's poller, which is asked every 10 ms only once the CPUs are busy.
+// the only reader of the completion queue.
+//
+// With something in flight its thread blocks in the ring, and not in Go's poller, which is asked
+// every 10 ms only once the CPUs are busy. With nothing in flight the goroutine sleeps in Go: so the
+// executor that it has told runs next on the same thread, and so does the reaper when that executor
+// submits. A goroutine locked to its thread would cost a thread switch each time, and on busy CPUs a
+// wait for a processor (docs/decisions/ring-flags.md).
 type reaper struct {
 	e     *uring
 	done  []*slot // ended in this pass
@@ -44,9 +48,6 @@ func (p *reaper) init(e *uring) {
 
 func (p *reaper) run() {
 	defer close(p.e.ended)
-	runtime.LockOSThread()
-	// Unlocked at the end: a thread that ends takes with it what it has submitted to other rings.
-	defer runtime.UnlockOSThread()
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("role", "ring-reaper")))
 	for {
 		select {
@@ -54,11 +55,28 @@ func (p *reaper) run() {
 			return
 		default:
 		}
-		if p.pass() == 0 {
-			p.wait()
-		} else {
+		switch {
+		case p.pass() > 0:
 			p.idle = 0
+		case p.e.free.full() && !p.unsent:
+			p.rest()
+		default:
+			p.wait()
 		}
+	}
+}
+
+// rest sleeps for as long as nothing is in flight. Who submits takes its slots, and then looks
+// whether the reaper has lain down; the reaper lies down, and then looks at the slots: one of them
+// sees the other.
+func (p *reaper) rest() {
+	p.e.resting.Store(true)
+	if !p.e.free.full() && p.e.resting.CompareAndSwap(true, false) {
+		return
+	}
+	select {
+	case <-p.e.rouse:
+	case <-p.e.quit:
 	}
 }
 
@@ -180,9 +198,6 @@ func (p *reaper) wait() {
 		if p.stuck > 0 {
 			p.e.k.pause(reaperPause)
 		}
-		return
-	case p.polling && p.e.free.full():
-		<-p.e.quit // nothing else can come
 		return
 	case p.polling:
 		// The ring takes no calls any more. What is in flight still completes into the queue.

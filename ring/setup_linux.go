@@ -10,7 +10,7 @@ import (
 
 // OpenURing opens an io_uring engine and lets it prove itself on a scratch file in o.Dir. When
 // the kernel refuses, the error is one for which Open falls back. The descriptors and the queues
-// are the engine's alone; it starts one reaper goroutine, locked to a thread.
+// are the engine's alone; it starts one reaper goroutine.
 //
 // With o.Direct the file system of o.Dir must prove its direct writes, too. A disk without room
 // for that keeps no engine from starting that was asked for by name.
@@ -86,6 +86,7 @@ func openURing(k kernel, o URingOptions) (*uring, error) {
 		batch:   make([]*slot, 0, depth),
 		quit:    make(chan struct{}),
 		ended:   make(chan struct{}),
+		rouse:   make(chan struct{}, 1),
 		attempt: 1,
 	}
 	e.methods = newPortable(depth, workers, e.stats)

@@ -42,6 +42,10 @@ type uring struct {
 	quit   chan struct{} // closed by Close when nothing is in flight
 	ended  chan struct{}
 	reaper reaper
+	// resting is set by the reaper that lies down while nothing is in flight, and taken back by who
+	// has submitted something, who then fills rouse.
+	resting atomic.Bool
+	rouse   chan struct{}
 }
 
 func (e *uring) Name() string {
@@ -105,6 +109,9 @@ func (e *uring) send(slots []*slot) {
 	back = append(back, e.flush()...)
 	e.sqMu.Unlock()
 	e.giveBack(back)
+	if e.resting.CompareAndSwap(true, false) {
+		e.rouse <- struct{}{} // has room: one token for each time that the reaper lies down
+	}
 }
 
 // queue puts the next attempt of each slot into the submission queue and returns the slots that
