@@ -40,6 +40,8 @@ type Broker struct {
 	feedLimits fanout.Limits
 
 	inflight *sched.Budget
+
+	storageCounts storageCounts
 	// retained is the memory that the replay rings of all executors keep alive. Written by them.
 	retained atomic.Int64
 	// outstanding counts publishes from admission to answer; idle is signalled when it reaches

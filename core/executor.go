@@ -71,6 +71,7 @@ type executor struct {
 	stopped chan struct{}
 
 	stats executorStats
+	disk  diskTimes
 }
 
 func newExecutor(b *Broker, id int, engine ring.Engine) *executor {
@@ -91,7 +92,7 @@ func newExecutor(b *Broker, id int, engine ring.Engine) *executor {
 // call for the groups of all of them (design.md 3).
 func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 	e.micros = uint64(e.b.opts.Now().UnixMicro())
-	more := e.takeTasks()
+	more := e.takeTasks(now)
 	if e.claimJobs() {
 		more = true
 	}
@@ -117,7 +118,7 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 }
 
 // takeTasks moves tasks from the inbox to where they belong and says whether there are more.
-func (e *executor) takeTasks() bool {
+func (e *executor) takeTasks(now int64) bool {
 	for range stepTasksMax {
 		n, ok := e.inbox.Pop()
 		if !ok {
@@ -141,6 +142,7 @@ func (e *executor) takeTasks() bool {
 			s.inflight--
 			op := t.op
 			t.free()
+			e.disk.add(now - int64(op.Tag))
 			s.opDone(op)
 		case taskJob:
 			e.jobs--
@@ -235,6 +237,10 @@ func (e *executor) submit() (again bool) {
 	clear(e.dirty[len(kept):])
 	e.dirty = kept
 	if len(e.ops) > 0 {
+		began := uint64(sched.Mono())
+		for _, op := range e.ops {
+			op.Tag = began
+		}
 		e.engine.Submit(e.ops)
 		e.stats.submits++
 		e.stats.ops += uint64(len(e.ops))
@@ -323,6 +329,9 @@ func (e *executor) release() {
 			return false
 		}
 		e.queue.RemoveLane(s.lane)
+		if s.log != nil {
+			e.b.storageCounts.letGo(s.log.Stats())
+		}
 		e.retain(-s.replay.Bytes())
 		s.replay.Reset(0)
 		if s.stream.leaving.Add(-1) == 0 {

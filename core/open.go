@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -114,6 +115,7 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 	for _, r := range caches {
 		b.caches.put(appendKey(nil, r.Tenant, r.Namespace, r.Cache), &CacheInfo{CacheDef: r.CacheDef, ID: r.ID, Created: r.Created})
 	}
+	began := sched.Mono()
 	opened := make([]*Stream, len(streams))
 	problems := make([]error, len(streams))
 	progress := newOpenProgress(b.opts.OnOpenProgress)
@@ -138,6 +140,7 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 		})
 	}
 	_ = g.Wait()
+	b.storageCounts.recovery = time.Duration(sched.Mono() - began)
 	if err := ctx.Err(); err != nil {
 		return errors.Join(fmt.Errorf("core: opening was cut short: %w", err), closeAll(opened))
 	}
@@ -268,6 +271,7 @@ func (b *Broker) openShards(ctx context.Context, st *Stream, progress *openProgr
 			} else if r.Truncated > 0 {
 				b.opts.Logger.Warn("cut an unfinished write off a log", "stream", st.id, "shard", n, "bytes", r.Truncated)
 			}
+			b.storageCounts.truncated.Add(l.Recovery().Truncated)
 			progress.opened()
 		}
 		s := newShard(st, n, e, l)

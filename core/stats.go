@@ -52,6 +52,8 @@ type ExecutorStatus struct {
 	Queued, Admitted int64
 	Sched            sched.ExecutorStats
 	Ring             ring.Stats
+	// Disk is how long the operations of Ring took.
+	Disk DiskTimes
 }
 
 // TenantStatus is what one tenant did.
@@ -91,6 +93,7 @@ type Status struct {
 	Executors        []ExecutorStatus
 	Tenants          []TenantStatus
 	Pool             wire.PoolStats
+	Storage          StorageStatus
 }
 
 // Status returns the counters of now.
@@ -104,6 +107,7 @@ func (b *Broker) Status() Status {
 		RetainedBytes: b.retained.Load(),
 		Outstanding:   b.outstanding.Load(),
 		Pool:          b.opts.Pool.Stats(),
+		Storage:       b.storage(),
 	}
 	for _, e := range b.executors {
 		st.Executors = append(st.Executors, e.status())
@@ -157,6 +161,7 @@ func (e *executor) status() ExecutorStatus {
 		Admitted:     e.admission.Entered(),
 		Sched:        e.run.Stats(),
 		Ring:         e.engineStats(),
+		Disk:         e.disk.read(),
 	}
 }
 

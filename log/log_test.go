@@ -78,6 +78,10 @@ func TestManyAppendsShareOneWrite(t *testing.T) { // LOG-8, LOG-9
 	if groups := l.Stats().Groups - before; groups != 2 || covered == 0 {
 		t.Errorf("64 appends took %d writes, want 2", groups)
 	}
+	// Two groups of one entry, and one of 63, which is more than 32 and at most 64.
+	if sizes := l.Stats().GroupEntries; sizes != (GroupSizes{0: 2, 6: 1}) {
+		t.Errorf("groups by size: %v", sizes)
+	}
 	checkRecords(t, l, 0, 65)
 }
 

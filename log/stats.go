@@ -1,6 +1,9 @@
 package log
 
-import "sync/atomic"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // Stats is a snapshot of what a log did since Open.
 type Stats struct {
@@ -9,6 +12,7 @@ type Stats struct {
 	Groups                   uint64 // writes ended; Entries/Groups is publishes per write (LOG-8)
 	Syncs                    uint64 // syncs of Tick ended; under on_commit every group is one
 	Entries                  uint64 // committed
+	GroupEntries             GroupSizes
 	Records                  uint64
 	Bytes                    uint64 // written by committed groups
 	Rolls                    uint64
@@ -28,6 +32,35 @@ type Stats struct {
 	Poisoned                 bool
 }
 
+// GroupSizes counts committed groups by their entries: [i] those of more than 1<<(i-1) and at most 1<<i,
+// the last one all larger ones. One group is one write and, under on_commit, one sync.
+type GroupSizes [10]uint64
+
+// Add adds what o counts. Bounds and flags are not counted and stay as they are.
+func (s *Stats) Add(o Stats) {
+	s.Groups += o.Groups
+	s.Syncs += o.Syncs
+	s.Entries += o.Entries
+	for i, n := range o.GroupEntries {
+		s.GroupEntries[i] += n
+	}
+	s.Records += o.Records
+	s.Bytes += o.Bytes
+	s.Rolls += o.Rolls
+	s.FailedWrites += o.FailedWrites
+	s.OpenErrors += o.OpenErrors
+	s.IndexErrors += o.IndexErrors
+	s.MarkErrors += o.MarkErrors
+	s.PreWritten += o.PreWritten
+	s.Outran += o.Outran
+	s.ExtendErrors += o.ExtendErrors
+	s.Trimmed += o.Trimmed
+	s.TrimmedBytes += o.TrimmedBytes
+	s.Recycled += o.Recycled
+	s.TrimErrors += o.TrimErrors
+	s.CheckpointErrors += o.CheckpointErrors
+}
+
 // counters are written by the owner, a few times per group, and read by Stats.
 type counters struct {
 	groups, syncs, entries, records, bytes, rolls     atomic.Uint64
@@ -36,12 +69,14 @@ type counters struct {
 	trimmed, trimmedBytes, trimErrors, recycled       atomic.Uint64
 	checkpointErrors                                  atomic.Uint64
 	durable                                           atomic.Uint64
+	groupEntries                                      [len(GroupSizes{})]atomic.Uint64
 }
 
 func (c *counters) commit(g *group) {
 	c.entries.Add(uint64(g.entries))
 	c.records.Add(g.records)
 	c.bytes.Add(uint64(g.size))
+	c.groupEntries[min(bits.Len(uint(g.entries-1)), len(c.groupEntries)-1)].Add(1)
 }
 
 // Held is the bytes of the segments that can be read, header blocks included. Any goroutine.
@@ -51,7 +86,7 @@ func (l *Log) Held() int64 { return l.view.Load().bytes() }
 func (l *Log) Stats() Stats {
 	v := l.view.Load()
 	c := &l.stats
-	return Stats{
+	s := Stats{
 		Base: v.base, Durable: c.durable.Load(), Committed: l.committed.Load(), Segments: len(v.segs),
 		Groups: c.groups.Load(), Syncs: c.syncs.Load(), Entries: c.entries.Load(), Records: c.records.Load(),
 		Bytes: c.bytes.Load(), Rolls: c.rolls.Load(), FailedWrites: c.failedWrites.Load(),
@@ -61,4 +96,8 @@ func (l *Log) Stats() Stats {
 		CheckpointErrors: c.checkpointErrors.Load(),
 		Poisoned:         l.failed.Load() != nil,
 	}
+	for i := range c.groupEntries {
+		s.GroupEntries[i] = c.groupEntries[i].Load()
+	}
+	return s
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringcast/ringcast/core"
 	"github.com/ringcast/ringcast/core/auth"
 )
 
@@ -35,8 +36,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if v == nil {
 		return
 	}
-	c.broker(e, v)
-	c.storage(e, v)
+	st := v.Broker.Status()
+	c.broker(e, &st)
+	c.storage(e, &st)
 	c.sessions(e, v.Sessions())
 	c.listeners(e, v)
 	c.auth(e, v)
@@ -52,8 +54,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // broker is what core counts: publishes, tenants, subscribers, memory.
-func (c *collector) broker(e emitter, v *Services) {
-	st := v.Broker.Status()
+func (c *collector) broker(e emitter, st *core.Status) {
 	var finished, failed, refused, acked, claims, claimed uint64
 	var queued int64
 	for _, x := range st.Executors {
@@ -120,8 +121,7 @@ func (c *collector) broker(e emitter, v *Services) {
 }
 
 // storage is what the engines count, and which engine runs.
-func (c *collector) storage(e emitter, v *Services) {
-	st := v.Broker.Status()
+func (c *collector) storage(e emitter, st *core.Status) {
 	e.gauge(failedShards, float64(st.FailedShards))
 	if st.Engine == "" {
 		return
@@ -130,6 +130,7 @@ func (c *collector) storage(e emitter, v *Services) {
 		e.gauge(storageEngine, boolValue(name == st.Engine), name)
 	}
 	e.gauge(storageLogBytes, float64(st.LogBytes))
+	c.logs(e, &st.Storage)
 	e.gauge(engineFallback, boolValue(st.EngineReason != ""))
 	for _, x := range st.Executors {
 		shard := shardLabel(x.Shard)
@@ -142,10 +143,32 @@ func (c *collector) storage(e emitter, v *Services) {
 		e.count(storageRetries, x.Ring.Retries, shard)
 		e.count(storageOverflows, x.Ring.Overflows, shard)
 		e.count(storageFull, x.StorageFull, shard)
+		e.histogram(storageDisk, x.Disk.Counts[:], func(i int) float64 { return (core.DiskTimeBase << i).Seconds() }, x.Disk.Sum.Seconds(), shard)
 		e.count(retentionSegments, x.Trimmed, shard)
 		e.count(retentionBytes, x.TrimmedBytes, shard)
 		e.count(retentionErrors, x.TrimFailed, shard)
 	}
+}
+
+// logs is what the logs of all shards count together.
+func (c *collector) logs(e emitter, st *core.StorageStatus) {
+	l := &st.Logs
+	e.count(storageAppends, l.Entries)
+	e.count(storageRecords, l.Records)
+	e.histogram(storageGroups, l.GroupEntries[:], func(i int) float64 { return float64(uint(1) << i) }, float64(l.Entries))
+	e.gauge(storageUnsynced, float64(st.Unsynced))
+	e.count(storageRolls, l.Rolls)
+	e.count(storageFailures, l.FailedWrites)
+	e.count(storageFiles, l.OpenErrors, "open")
+	e.count(storageFiles, l.IndexErrors, "index")
+	e.count(storageFiles, l.MarkErrors, "mark")
+	e.count(storageFiles, l.CheckpointErrors, "checkpoint")
+	e.count(storageFiles, l.ExtendErrors, "extend")
+	e.count(storagePreWritten, l.PreWritten)
+	e.count(storageOutran, l.Outran)
+	e.count(storageRecycled, l.Recycled)
+	e.gauge(storageRecovery, st.Recovery.Seconds())
+	e.gauge(storageTruncated, float64(st.RecoveryTruncated))
 }
 
 func (c *collector) sessions(e emitter, s Sessions) {

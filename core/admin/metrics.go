@@ -56,6 +56,19 @@ var (
 	storageOverflows = desc("ringcast_storage_ring_overflows_total", "Completion queue overflows.", "shard")
 	storageFull      = desc("ringcast_storage_full_total", "Publishes refused because the disk was full.", "shard")
 
+	storageAppends    = desc("ringcast_storage_appends_total", "Publishes committed to logs.")
+	storageRecords    = desc("ringcast_storage_append_records_total", "Records committed to logs.")
+	storageGroups     = desc("ringcast_storage_sync_batch_appends", "Publishes per write of a log; under on_commit each write is one sync.")
+	storageDisk       = desc("ringcast_storage_sync_duration_seconds", "Time of disk operations until their executor has taken the end.", "shard")
+	storageUnsynced   = desc("ringcast_storage_unsynced_records", "Committed records that no sync covers yet.")
+	storageRolls      = desc("ringcast_storage_segment_roll_total", "Segments that were begun.")
+	storageFailures   = desc("ringcast_storage_write_failures_total", "Groups whose write failed.")
+	storageFiles      = desc("ringcast_storage_file_failures_total", "File work of logs that failed and is tried again.", "what")
+	storagePreWritten = desc("ringcast_storage_prewritten_bytes_total", "Zeros written ahead of the logs' tails.")
+	storageOutran     = desc("ringcast_storage_prewrite_outrun_total", "Segments that were filled faster than zeros could be written ahead.")
+	storageRecycled   = desc("ringcast_storage_recycled_segments_total", "Retired segments whose files were kept for new ones.")
+	storageRecovery   = desc("ringcast_storage_recovery_duration_seconds", "Time that opening the logs took at the start.")
+	storageTruncated  = desc("ringcast_storage_recovery_truncated_bytes", "Bytes of unfinished writes that were cut off logs at the start.")
 	storageLogBytes   = desc("ringcast_storage_log_bytes", "Bytes of the logs that can be read.")
 	retentionSegments = desc("ringcast_storage_retention_segments_total", "Segments deleted by retention.", "shard")
 	retentionBytes    = desc("ringcast_storage_retention_bytes_total", "Bytes deleted by retention.", "shard")
@@ -120,6 +133,19 @@ func (e emitter) count(d *prometheus.Desc, v uint64, labels ...string) {
 // summary sends a count and a sum, from which a dashboard computes the mean.
 func (e emitter) summary(d *prometheus.Desc, n uint64, sum float64) {
 	e.ch <- prometheus.MustNewConstSummary(d, n, sum, nil)
+}
+
+// histogram sends counts of disjoint buckets; bounds are the upper ones of all but the last.
+func (e emitter) histogram(d *prometheus.Desc, counts []uint64, bounds func(i int) float64, sum float64, labels ...string) {
+	buckets := make(map[float64]uint64, len(counts))
+	var n uint64
+	for i, c := range counts {
+		n += c
+		if i < len(counts)-1 {
+			buckets[bounds(i)] = n
+		}
+	}
+	e.ch <- prometheus.MustNewConstHistogram(d, n, sum, buckets, labels...)
 }
 
 func shardLabel(n int) string { return strconv.Itoa(n) }
