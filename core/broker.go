@@ -1,10 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,30 +141,51 @@ func (b *Broker) Close(ctx context.Context) error {
 }
 
 func (b *Broker) close() error {
-	b.ready.Store(false)
-	b.draining.Store(true)
-	b.subs.stopAll()
+	b.shut()
 	// A definition that is being changed is finished first; later ones are refused.
 	b.defMu.Lock()
 	defer b.defMu.Unlock()
-	var errs []error
+	var err error
 	if b.stopRun != nil {
-		for _, e := range b.executors {
-			errs = append(errs, e.call(e.stop))
-		}
-		// A publish that waited for room may have got it just now. It is on its way to an executor,
-		// which must be there to answer it.
-		errs = append(errs, b.Drain(context.Background()))
-		for _, e := range b.executors {
-			<-e.quiet
-		}
-		b.stopRun()
-		b.running.Wait()
-		b.files.close()
+		err = b.stop()
 	}
+	return errors.Join(err, b.closeStores())
+}
+
+// shut refuses what comes from now on and ends the readers.
+func (b *Broker) shut() {
+	b.ready.Store(false)
+	b.draining.Store(true)
+	b.subs.stopAll()
+}
+
+// stop has the executors refuse what is queued, waits until nothing is in flight and joins what
+// start started.
+func (b *Broker) stop() error {
+	var errs []error
+	for _, e := range b.executors {
+		errs = append(errs, e.call(e.stop))
+	}
+	// A publish that waited for room may have got it just now. It is on its way to an executor,
+	// which must be there to answer it.
+	errs = append(errs, b.Drain(context.Background()))
+	for _, e := range b.executors {
+		<-e.quiet
+	}
+	b.stopRun()
+	b.running.Wait()
+	b.files.close()
+	return errors.Join(errs...)
+}
+
+// closeStores flushes and closes the logs, in the order of their ids, the engines and the catalogue.
+// Nothing steps them any more.
+func (b *Broker) closeStores() error {
+	var errs []error
 	var streams []*Stream
 	b.streams.all(func(st *Stream) { streams = append(streams, st) })
-	errs = append(errs, closeAll(streams))
+	slices.SortFunc(streams, func(a, b *Stream) int { return cmp.Compare(a.id, b.id) })
+	errs = append(errs, b.closeAll(streams))
 	for _, e := range b.executors {
 		if e.engine != nil {
 			errs = append(errs, e.engine.Close())

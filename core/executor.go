@@ -412,6 +412,11 @@ func (e *executor) call(fn func()) error {
 		close(done)
 	}
 	e.inbox.Push(&t.node)
+	return e.b.opts.await(e, done)
+}
+
+// awaitCall waits for a call of an executor that runs on its own goroutine, or has ended.
+func awaitCall(e *executor, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil

@@ -24,13 +24,17 @@ type fileJob struct {
 	remove *Stream
 }
 
-func startFileWorkers(n int) *fileWorkers {
+// newFileWorkers returns the queue alone; what is in it waits for start.
+func newFileWorkers() *fileWorkers {
 	w := &fileWorkers{}
 	w.more.L = &w.mu
+	return w
+}
+
+func (w *fileWorkers) start(n int) {
 	for range n {
 		w.wg.Go(w.loop)
 	}
-	return w
 }
 
 // run queues a job of s's log; its end comes back to s's executor as a task.
@@ -60,16 +64,20 @@ func (w *fileWorkers) loop() {
 		w.queue[0] = fileJob{}
 		w.queue = w.queue[1:]
 		w.mu.Unlock()
-
-		if f.remove != nil {
-			f.remove.broker.finishRemoval(f.remove)
-			continue
-		}
-		f.job.Run()
-		t := newTask(taskJob, f.shard)
-		t.job = f.job
-		f.shard.exec.inbox.Push(&t.node)
+		f.run()
 	}
+}
+
+// run does the work, on the caller's goroutine, and hands a job's end to the executor of its shard.
+func (f *fileJob) run() {
+	if f.remove != nil {
+		f.remove.broker.finishRemoval(f.remove)
+		return
+	}
+	f.job.Run()
+	t := newTask(taskJob, f.shard)
+	t.job = f.job
+	f.shard.exec.inbox.Push(&t.node)
 }
 
 // close runs what is queued and joins the workers.

@@ -21,18 +21,42 @@ import (
 // Logs are opened in parallel; all that are damaged are named in the error, and nothing is served
 // then. ctx bounds the opening, not the broker's life.
 func Open(ctx context.Context, o Options) (*Broker, error) {
+	b, err := build(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	b.start()
+	b.ready.Store(true)
+	return b, nil
+}
+
+// build makes the whole state of a broker and starts nothing: its executors can be stepped.
+func build(ctx context.Context, o Options) (*Broker, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	b := &Broker{opts: o.withDefaults(), idle: make(chan struct{}, 1), closed: make(chan struct{})}
+	b := &Broker{
+		opts: o.withDefaults(), files: newFileWorkers(),
+		idle: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
 	b.inflight = sched.NewBudget(b.opts.PublishInflightBytes)
 	b.subs.init()
 	b.feedLimits = fanout.Limits{EventsMax: b.opts.EventBatchMaxEvents, BytesMax: b.opts.EventBatchMaxBytes, Delay: b.opts.EventBatchMaxDelay}
 	if err := b.open(ctx); err != nil {
-		return nil, errors.Join(err, b.Close(context.Background()))
+		return nil, errors.Join(err, b.closeStores())
 	}
-	b.ready.Store(true)
 	return b, nil
+}
+
+// start starts the broker's goroutines; stop joins them.
+func (b *Broker) start() {
+	run, stop := context.WithCancel(context.Background())
+	b.stopRun = stop
+	b.files.start(b.opts.FileWorkers)
+	for _, e := range b.executors {
+		b.running.Go(func() { e.loop(run) })
+	}
+	b.running.Go(func() { b.trimPool(run) })
 }
 
 func (b *Broker) open(ctx context.Context) (err error) {
@@ -57,17 +81,7 @@ func (b *Broker) open(ctx context.Context) (err error) {
 	if err := b.openExecutors(); err != nil {
 		return err
 	}
-	if err := b.loadDefinitions(ctx); err != nil {
-		return err
-	}
-	b.files = startFileWorkers(b.opts.FileWorkers)
-	run, stop := context.WithCancel(context.Background())
-	b.stopRun = stop
-	for _, e := range b.executors {
-		b.running.Go(func() { e.loop(run) })
-	}
-	b.running.Go(func() { b.trimPool(run) })
-	return nil
+	return b.loadDefinitions(ctx)
 }
 
 // openExecutors makes one executor per core shard, each with its engine where there is storage.
@@ -125,27 +139,20 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 		}
 	}
 	progress.tell(0, progress.total, 0)
-	var g errgroup.Group
-	g.SetLimit(2 * openParallel)
 	for i, r := range streams {
-		st, err := b.newStream(r)
-		if err != nil {
+		if opened[i], err = b.newStream(r); err != nil {
 			problems[i] = fmt.Errorf("core: catalogue row of stream %s/%s/%s: %w", r.Tenant, r.Namespace, r.Stream, err)
-			continue
 		}
-		opened[i] = st
-		g.Go(func() error {
-			problems[i] = b.openShards(ctx, st, progress)
-			return nil // every damaged log is to be named, so none stops the others
-		})
 	}
-	_ = g.Wait()
+	b.eachLog(opened, func(i int, st *Stream) {
+		problems[i] = b.openShards(ctx, st, progress) // every damaged log is to be named, so none stops the others
+	})
 	b.storageCounts.recovery = time.Duration(sched.Mono() - began)
 	if err := ctx.Err(); err != nil {
-		return errors.Join(fmt.Errorf("core: opening was cut short: %w", err), closeAll(opened))
+		return errors.Join(fmt.Errorf("core: opening was cut short: %w", err), b.closeAll(opened))
 	}
 	if err := errors.Join(problems...); err != nil {
-		return errors.Join(err, closeAll(opened))
+		return errors.Join(err, b.closeAll(opened))
 	}
 	for _, st := range opened {
 		for _, s := range st.shards {
@@ -157,25 +164,35 @@ func (b *Broker) loadDefinitions(ctx context.Context) error {
 	return nil
 }
 
-// closeAll closes the logs of streams, several at a time: each waits for a sync.
-func closeAll(streams []*Stream) error {
+// closeAll closes the logs of streams.
+func (b *Broker) closeAll(streams []*Stream) error {
 	errs := make([]error, len(streams))
+	b.eachLog(streams, func(i int, st *Stream) { errs[i] = st.closeLogs() })
+	return errors.Join(errs...)
+}
+
+// eachLog calls fn for the streams that are not nil, several at a time, since each waits for the
+// disk. One at a time they are the caller's own calls, in order.
+func (b *Broker) eachLog(streams []*Stream, fn func(i int, st *Stream)) {
 	var g errgroup.Group
-	g.SetLimit(2 * openParallel)
+	g.SetLimit(b.opts.openParallel)
 	for i, st := range streams {
-		if st != nil {
+		switch {
+		case st == nil:
+		case b.opts.openParallel == 1:
+			fn(i, st)
+		default:
 			g.Go(func() error {
-				errs[i] = st.closeLogs()
+				fn(i, st)
 				return nil
 			})
 		}
 	}
 	_ = g.Wait()
-	return errors.Join(errs...)
 }
 
-// openParallel is how many streams are opened at once, per CPU of a small machine.
-const openParallel = 4
+// openParallel is how many streams' logs are opened or closed at once, by default.
+const openParallel = 8
 
 // newStream makes the handle of a row; openShards opens its logs. defMu is held, or Open runs.
 func (b *Broker) newStream(r streamRow) (*Stream, error) {

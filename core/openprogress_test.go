@@ -66,7 +66,7 @@ func TestOpenIsCutShort(t *testing.T) { // HZ-18
 	if _, err := Open(ctx, o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("open: %v", err)
 	}
-	if most > 2*openParallel {
+	if most > openParallel {
 		t.Errorf("%d logs were opened", most)
 	}
 	openTest(t, Options{}.in(dir))

@@ -103,6 +103,10 @@ type Options struct {
 
 	// openEngine opens the append engine of one executor; tests put theirs here.
 	openEngine func(dir string) (ring.Engine, string, error)
+	// await waits until done, which a call of e closes; the simulation steps e instead.
+	await func(e *executor, done <-chan struct{}) error
+	// openParallel is how many streams' logs are opened or closed at once.
+	openParallel int
 }
 
 func (o Options) withDefaults() Options {
@@ -145,6 +149,10 @@ func (o Options) withDefaults() Options {
 			return ring.Open(kind, ring.Options{Dir: dir})
 		}
 	}
+	if o.await == nil {
+		o.await = awaitCall
+	}
+	o.openParallel = cmp.Or(o.openParallel, openParallel)
 	return o
 }
 

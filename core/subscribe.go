@@ -190,11 +190,55 @@ func (s *Subscription) Close() {
 // EndStorage and EndTrimmed.
 func (s *Subscription) Run(ctx context.Context, sink fanout.Sink) (End, error) {
 	defer s.Close()
-	if !s.running.CompareAndSwap(false, true) {
+	d, ok := s.deliver(sink)
+	if !ok {
 		return End{Cause: EndStopped}, nil // closed before it ran
 	}
-	f := fanout.NewFeeder(s.sub, sink, s.b.feedLimits)
-	f.SkipTo(s.start)
+	for {
+		worked, end, err := d.step(ctx)
+		switch {
+		case end.Cause != 0:
+			return end, err
+		case !worked:
+			d.feeder.Wait(ctx)
+		}
+	}
+}
+
+// delivery is a Run that is under way, to be taken step by step.
+type delivery struct {
+	s      *Subscription
+	feeder *fanout.Feeder
+	live   bool // history and backlog were sent
+}
+
+// deliver begins the delivery. ok is false when the subscription was closed, or runs.
+func (s *Subscription) deliver(sink fanout.Sink) (d *delivery, ok bool) {
+	if !s.running.CompareAndSwap(false, true) {
+		return nil, false
+	}
+	d = &delivery{s: s, feeder: fanout.NewFeeder(s.sub, sink, s.b.feedLimits)}
+	d.feeder.SkipTo(s.start)
+	return d, true
+}
+
+// step sends all history and the backlog at first, later what is queued, once, and says whether there
+// was anything. With a cause it is over.
+func (d *delivery) step(ctx context.Context) (worked bool, end End, err error) {
+	if !d.live {
+		d.live = true
+		end, err = d.s.catchUp(ctx, d.feeder)
+		return true, end, err
+	}
+	worked, cause, resume, err := d.feeder.Step(ctx)
+	if cause != 0 {
+		end = End{Cause: endCause(cause), ResumeFrom: resume}
+	}
+	return worked, end, err
+}
+
+// catchUp sends history until the reader has joined, and then the backlog that it found there.
+func (s *Subscription) catchUp(ctx context.Context, f *fanout.Feeder) (End, error) {
 	for !s.joined.Load() && s.ended.Load() == 0 && !s.closed.Load() {
 		cause, err := s.sendHistory(ctx, f)
 		if err != nil {
@@ -222,8 +266,7 @@ func (s *Subscription) Run(ctx context.Context, sink fanout.Sink) (End, error) {
 	if err := f.Deliver(backlog...); err != nil {
 		return End{Cause: EndSink}, err
 	}
-	cause, resume, err := f.Run(ctx)
-	return End{Cause: endCause(cause), ResumeFrom: resume}, err
+	return End{}, nil
 }
 
 // How much history is read at a time (broker.md 2.6): little at first and more as the reader takes it,

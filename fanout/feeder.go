@@ -54,6 +54,8 @@ type Feeder struct {
 	// until is the position in the queue at which an ended subscriber stops; set with ending.
 	until  uint64
 	ending bool
+	// running: it holds the subscriber's consumer token.
+	running bool
 
 	busy   bool        // the last batch found more than one envelope (Delay only)
 	timer  *time.Timer // nil until a batch waits
@@ -102,15 +104,35 @@ func (f *Feeder) Deliver(history ...*Envelope) (err error) {
 // where the reader has to go on: the first dropped offset with EndLagged, else the first that was
 // not delivered. err is the sink's or ctx's. After Run the subscriber is closed and its queue empty.
 func (f *Feeder) Run(ctx context.Context) (cause EndCause, resumeFrom uint64, err error) {
-	s := f.sub
-	if !s.consumer.CompareAndSwap(0, 1) {
-		if s.state.Load()&stateClosed == 0 {
-			panic("fanout: subscriber has two feeders")
+	for {
+		worked, cause, resumeFrom, err := f.Step(ctx)
+		switch {
+		case cause != 0:
+			return cause, resumeFrom, err
+		case !worked:
+			f.Wait(ctx)
 		}
-		return EndClosed, f.next, nil
 	}
-	f.SkipTo(s.opts.From)
-	cause, err = f.run(ctx)
+}
+
+// Step writes what is queued, once, and says whether there was anything. With a cause the delivery
+// has ended, as Run says it, and Step is not called again.
+func (f *Feeder) Step(ctx context.Context) (worked bool, cause EndCause, resumeFrom uint64, err error) {
+	s := f.sub
+	if !f.running {
+		if !s.consumer.CompareAndSwap(0, 1) {
+			if s.state.Load()&stateClosed == 0 {
+				panic("fanout: subscriber has two feeders")
+			}
+			return false, EndClosed, f.next, nil
+		}
+		f.running = true
+		f.SkipTo(s.opts.From)
+	}
+	if worked, cause, err = f.step(ctx); cause == 0 {
+		return worked, 0, 0, nil
+	}
+	f.running = false
 	s.signal(stateClosed)
 	s.consumer.Store(0)
 	s.reap()
@@ -118,41 +140,42 @@ func (f *Feeder) Run(ctx context.Context) (cause EndCause, resumeFrom uint64, er
 		f.timer.Stop()
 	}
 	if offset, ok := s.FirstDropped(); ok && cause == EndLagged {
-		return cause, offset, nil
+		return worked, cause, offset, nil
 	}
-	return cause, f.next, err
+	return worked, cause, f.next, err
 }
 
-func (f *Feeder) run(ctx context.Context) (EndCause, error) {
+// Wait sleeps until there is something to do for Step. It may return without a reason.
+func (f *Feeder) Wait(ctx context.Context) { f.sub.sleep(ctx, nil) }
+
+func (f *Feeder) step(ctx context.Context) (worked bool, cause EndCause, err error) {
 	s := f.sub
-	for {
-		select {
-		case <-ctx.Done():
-			return EndClosed, ctx.Err()
-		default:
-		}
-		// The state is read before the queue: what was queued before the end is then seen.
-		state := s.state.Load()
-		if state&stateClosed != 0 {
-			return EndClosed, nil
-		}
-		if state&(stateEnded|stateLagged) != 0 && !f.ending {
-			f.ending, f.until = true, s.q.tail.Load()
-		}
-		if s.q.peek() != nil && !(f.ending && s.q.head.Load() >= f.until) {
-			if err := f.deliverQueued(ctx); err != nil {
-				return EndSink, err
-			}
-			continue
-		}
-		switch {
-		case state&stateLagged != 0:
-			return EndLagged, nil
-		case state&stateEnded != 0:
-			return EndCause(s.cause.Load()), nil
-		}
-		s.sleep(ctx, nil)
+	select {
+	case <-ctx.Done():
+		return false, EndClosed, ctx.Err()
+	default:
 	}
+	// The state is read before the queue: what was queued before the end is then seen.
+	state := s.state.Load()
+	if state&stateClosed != 0 {
+		return false, EndClosed, nil
+	}
+	if state&(stateEnded|stateLagged) != 0 && !f.ending {
+		f.ending, f.until = true, s.q.tail.Load()
+	}
+	if s.q.peek() != nil && !(f.ending && s.q.head.Load() >= f.until) {
+		if err := f.deliverQueued(ctx); err != nil {
+			return true, EndSink, err
+		}
+		return true, 0, nil
+	}
+	switch {
+	case state&stateLagged != 0:
+		return false, EndLagged, nil
+	case state&stateEnded != 0:
+		return false, EndCause(s.cause.Load()), nil
+	}
+	return false, 0, nil
 }
 
 // deliverQueued writes what is queued, once.
