@@ -12,40 +12,70 @@ import (
 	"github.com/ringcast/ringcast/wire"
 )
 
-// A run of one lane claims at most so much before other lanes have a turn (broker.md 1.5).
+// A claim is at most so many jobs and so many bytes of records sections: payloads and their lengths
+// (broker.md 1.5).
 const (
 	claimJobsMax  = 64
 	claimBytesMax = 1 << 20
 )
 
-// claimRun claims the lane's first job and those behind it, and returns how many. Claims never
-// wait: when the log's filling group is full the lane is blocked until an operation has ended.
-func (s *shard) claimRun(lane *sched.Lane[*task]) int {
+// claimRun makes one claim: the lane's first job and, if that may be joined, those behind it that may
+// be, as far as the bounds go. The job that would exceed them is the first of the next claim. It
+// returns how many jobs had their turn.
+//
+// Claims never wait: when the log's filling group is full the lane is blocked until an operation has
+// ended.
+func (s *shard) claimRun(lane *sched.Lane[*task]) (n int) {
 	q := s.exec.queue
-	n, bytes := 0, 0
-	for n < claimJobsMax && bytes < claimBytesMax {
+	before := s.pending.count
+	joins := true
+	bytes := int64(0)
+	for {
 		t, ok := q.Peek(lane)
 		if !ok {
 			break
 		}
-		bytes += int(t.cost)
+		next := bytes + t.cost
+		if n == 0 {
+			joins = t.joins()
+		} else if !joins || n == claimJobsMax || next > claimBytesMax || !t.joins() {
+			break
+		}
 		if !s.claim(t) {
 			q.Block(lane)
 			break
 		}
 		q.Pop(lane)
 		n++
+		bytes = next
 	}
-	s.exec.stats.claims++
-	s.exec.stats.claimed += uint64(n)
-	if s.log == nil {
-		s.complete(s.memNext)
-		return max(n, 1)
+	if claimed := s.pending.count - before; claimed > 0 {
+		s.exec.stats.claim(claimed)
+		s.claimed(bytes)
 	}
-	s.exec.markDirty(s)
-	// Duplicates and empty publishes may have nothing to wait for.
-	s.exec.settleLater(s, log.Outcome{Committed: s.log.Committed()})
 	return max(n, 1)
+}
+
+// claimed has what was claimed completed in this step: duplicates and empty publishes may have nothing
+// to wait for, and in-memory publishes never have. All that a step claims in memory goes to the readers
+// together, because they get no turn before the step has ended (PUB-9), unless it is as much as a
+// tenant's turn: then others would be answered late (PUB-13).
+func (s *shard) claimed(bytes int64) {
+	e := s.exec
+	e.completeLater(s)
+	if s.log != nil {
+		e.markDirty(s)
+	} else if e.uncompleted += bytes; e.uncompleted >= sched.Quantum {
+		e.completeMemory()
+	}
+}
+
+// committed is one past the last claimed offset that may be completed.
+func (s *shard) committed() uint64 {
+	if s.log != nil {
+		return s.log.Committed()
+	}
+	return s.memNext
 }
 
 // next is the offset that the next claimed record gets.
@@ -99,6 +129,7 @@ func (s *shard) claim(t *task) bool {
 			Publisher: r.Publisher,
 		}, t.time)
 		if errors.Is(err, log.ErrGroupFull) {
+			s.exec.markDirty(s)
 			return false
 		}
 		if err != nil {

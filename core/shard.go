@@ -37,6 +37,7 @@ type shard struct {
 
 	dirty    bool // in exec.dirty
 	unmarked bool // in exec.unmarked
+	due      bool // in exec.due
 	inflight int  // operations of the log that the engine holds
 	jobs     int  // file jobs of the log that the workers hold
 	gone     bool // the stream was deleted: claims are refused

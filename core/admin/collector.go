@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringcast/ringcast/core"
 	"github.com/ringcast/ringcast/core/auth"
 )
 
@@ -54,11 +55,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 // broker is what core counts: publishes, tenants, subscribers, memory.
 func (c *collector) broker(e emitter, v *Services) {
 	st := v.Broker.Status()
-	var finished, failed, refused, acked, claims, claimed uint64
+	var finished, failed, refused, acked, claimed uint64
+	var claims [core.ClaimSizes]uint64
 	var queued int64
 	for _, x := range st.Executors {
 		finished, failed, refused = finished+x.Finished, failed+x.Failed, refused+x.Refused
-		acked, claims, claimed = acked+x.AckedDropped, claims+x.Claims, claimed+x.Claimed
+		acked, claimed = acked+x.AckedDropped, claimed+x.Claimed
+		for i, n := range x.ClaimSizes {
+			claims[i] += n
+		}
 		queued += x.Queued
 		e.count(executorSteps, x.Sched.Steps, shardLabel(x.Shard))
 		e.count(executorParks, x.Sched.Parks, shardLabel(x.Shard))
@@ -70,7 +75,7 @@ func (c *collector) broker(e emitter, v *Services) {
 	e.count(publishRequests, refused, "refused")
 	e.gauge(ingressDepth, float64(queued))
 	e.count(ackedDropped, acked)
-	e.summary(claimJobs, claims, float64(claimed))
+	e.histogram(claimJobs, claims[:], float64(claimed))
 	e.gauge(inflightRequests, float64(st.Outstanding))
 	e.gauge(inflightBytes, float64(st.InflightBytes))
 	e.gauge(retainedBytes, float64(st.RetainedBytes))

@@ -117,9 +117,16 @@ func (e emitter) count(d *prometheus.Desc, v uint64, labels ...string) {
 	e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 }
 
-// summary sends a count and a sum, from which a dashboard computes the mean.
-func (e emitter) summary(d *prometheus.Desc, n uint64, sum float64) {
-	e.ch <- prometheus.MustNewConstSummary(d, n, sum, nil)
+// histogram sends a distribution: how many values were up to 1, 2, 4, ... and above the bound before,
+// and their sum.
+func (e emitter) histogram(d *prometheus.Desc, sizes []uint64, sum float64) {
+	buckets := make(map[float64]uint64, len(sizes))
+	var n uint64
+	for i, size := range sizes {
+		n += size
+		buckets[float64(uint(1)<<i)] = n
+	}
+	e.ch <- prometheus.MustNewConstHistogram(d, n, sum, buckets)
 }
 
 func shardLabel(n int) string { return strconv.Itoa(n) }
