@@ -93,8 +93,8 @@ func (s *shard) claim(t *task) bool {
 		s.reject(t, errNoStream)
 		return true
 	}
-	if f := s.failure.Load(); f != nil {
-		s.reject(t, f)
+	if e := s.refuses(); e != nil {
+		s.reject(t, e)
 		return true
 	}
 	r := &t.req

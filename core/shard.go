@@ -44,6 +44,9 @@ type shard struct {
 
 	// failure is set once, when the log failed for good. Written by the executor, read by anyone.
 	failure atomic.Pointer[wire.Error]
+	// fence is why this broker does not serve the shard, nil while it does. Written by the executor, read
+	// by anyone.
+	fence atomic.Pointer[wire.Error]
 }
 
 func newShard(st *Stream, num uint32, e *executor, l *log.Log) *shard {
