@@ -41,10 +41,13 @@ func (s *shard) claimRun(lane *sched.Lane[*task]) (n int) {
 		} else if !joins || n == claimJobsMax || next > claimBytesMax || !t.joins() {
 			break
 		}
+		s.claiming = t
 		if !s.claim(t) {
+			s.claiming = nil
 			q.Block(lane)
 			break
 		}
+		s.claiming = nil
 		q.Pop(lane)
 		n++
 		bytes = next
@@ -119,20 +122,24 @@ func (s *shard) claim(t *task) bool {
 		return true
 	}
 	t.time = s.exec.micros
+	section := t.section()
+	s.changing = true
 	if s.log == nil {
 		t.base = s.memNext
 		s.memNext += uint64(r.Count)
 	} else {
 		base, err := s.log.Append(&log.Entry{
-			Kind: log.KindRecords, Count: r.Count, Section: t.section(), Buf: r.Buf,
+			Kind: log.KindRecords, Count: r.Count, Section: section, Buf: r.Buf,
 			HasProducer: r.Idempotent, ProducerID: r.ProducerID, Sequence: r.Sequence, Digest: t.digest,
 			Publisher: r.Publisher,
 		}, t.time)
 		if errors.Is(err, log.ErrGroupFull) {
+			s.changing = false
 			s.exec.markDirty(s)
 			return false
 		}
 		if err != nil {
+			s.changing = false
 			s.reject(t, s.refusal(err, false))
 			return true
 		}
@@ -142,6 +149,7 @@ func (s *shard) claim(t *task) bool {
 		s.producers.Add(r.ProducerID, r.Sequence, t.digest, t.base, r.Count)
 	}
 	s.pending.push(t)
+	s.changing = false
 	return true
 }
 
@@ -171,17 +179,22 @@ func (s *shard) ended(out log.Outcome) {
 }
 
 // settle makes an outcome visible and answers.
-func (s *shard) settle(out log.Outcome) {
+func (s *shard) settle(out *log.Outcome) {
 	s.complete(out.Committed)
-	if out.Committed < s.visible.Load() {
-		// Poisoned without on_commit: what was readable is not proven to be on the disk, and
-		// readers stop below it (LOG-10), before anybody is told of the failure.
-		s.exec.retain(-s.replay.Bytes())
-		s.replay.Reset(out.Committed)
-		s.visible.Store(out.Committed)
-	}
+	s.retreat(out.Committed)
 	if out.Err != nil {
 		s.fail(out)
+	}
+}
+
+// retreat makes nothing from committed on readable: the log was poisoned without on_commit, so that what
+// was readable is not proven to be on the disk. Readers stop below it (LOG-10), before anybody is told of
+// the failure.
+func (s *shard) retreat(committed uint64) {
+	if committed < s.visible.Load() {
+		s.exec.retain(-s.replay.Bytes())
+		s.replay.Reset(committed)
+		s.visible.Store(committed)
 	}
 }
 
@@ -236,7 +249,7 @@ func (s *shard) complete(upto uint64) {
 
 // fail answers the publishes whose records the log gave up. Their offsets are void and will be
 // given to others.
-func (s *shard) fail(out log.Outcome) {
+func (s *shard) fail(out *log.Outcome) {
 	e := s.refusal(out.Err, true)
 	for s.pending.count > 0 {
 		t := s.pending.pop()
@@ -305,8 +318,15 @@ func (s *shard) reject(t *task, e *wire.Error) {
 // answer ends a publish: its answer, its buffer, its permits.
 func (s *shard) answer(t *task, r PublishResult) {
 	if t.req.Reply != nil {
+		s.telling = t
 		t.req.Reply.Published(t.req.Tag, r)
+		s.telling = nil
 	}
+	s.finish(t)
+}
+
+// finish ends a publish that was answered.
+func (s *shard) finish(t *task) {
 	t.req.Buf.Release()
 	b := s.exec.b
 	s.exec.admission.Leave(s.account)

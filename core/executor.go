@@ -169,9 +169,7 @@ func (e *executor) claimJobs() bool {
 		if !ok {
 			return false
 		}
-		first, _ := e.queue.Peek(lane)
-		n += first.shard.claimRun(lane)
-		e.queue.Done(lane)
+		n += e.runLane(lane)
 	}
 	return e.queue.Len() > 0
 }
@@ -204,7 +202,7 @@ func (e *executor) completeMemory() {
 			continue
 		}
 		s.due = false
-		s.complete(s.committed())
+		e.settleOne(s, nil)
 	}
 	clear(e.due[len(kept):])
 	e.due = kept
@@ -212,14 +210,14 @@ func (e *executor) completeMemory() {
 
 // settle settles the outcomes of this step, and completes what else can be.
 func (e *executor) settle() {
-	for _, o := range e.outcomes {
-		o.shard.settle(o.out)
+	for i := range e.outcomes {
+		e.settleOne(e.outcomes[i].shard, &e.outcomes[i].out)
 	}
 	clear(e.outcomes)
 	e.outcomes = e.outcomes[:0]
 	for _, s := range e.due {
 		s.due = false
-		s.complete(s.committed())
+		e.settleOne(s, nil)
 	}
 	clear(e.due)
 	e.due = e.due[:0]

@@ -19,8 +19,9 @@ type executorStats struct {
 	ackedDropped, full        uint64
 	trimmed, trimmedBytes     uint64
 	trimFailed                uint64
+	restarts                  uint64
 
-	published      [12]atomic.Uint64
+	published      [13]atomic.Uint64
 	publishedSizes [ClaimSizes]atomic.Uint64
 	queued         atomic.Int64
 }
@@ -41,7 +42,7 @@ func (s *executorStats) flush(e *executor) {
 			s.publishedSizes[i].Store(n)
 		}
 	}
-	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed} {
+	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts} {
 		if s.published[i].Load() != v {
 			s.published[i].Store(v)
 		}
@@ -68,6 +69,8 @@ type ExecutorStatus struct {
 	// Trimmed counts the segments that retention has deleted, of TrimmedBytes; TrimFailed deletions
 	// that failed and are tried again.
 	Trimmed, TrimmedBytes, TrimFailed uint64
+	// Restarts counts panics that were recovered from while publishes were handled; it must stay 0.
+	Restarts uint64
 	// Queued and Admitted are publishes in lanes, and in all from admission to answer.
 	Queued, Admitted int64
 	Sched            sched.ExecutorStats
@@ -95,7 +98,7 @@ type Status struct {
 	EngineReason string
 	Streams      int
 	Caches       int
-	// FailedShards is how many shards' logs failed for good.
+	// FailedShards is how many shards take nothing until the broker restarts: their logs failed for good.
 	FailedShards int
 	// FailedLogs are their directories below DATA/logs, at most FailedLogsMax of them.
 	FailedLogs    []string
@@ -133,7 +136,7 @@ func (b *Broker) Status() Status {
 		for _, sh := range s.shards {
 			if sh.failure.Load() != nil {
 				st.FailedShards++
-				if len(st.FailedLogs) < FailedLogsMax {
+				if sh.log != nil && len(st.FailedLogs) < FailedLogsMax {
 					st.FailedLogs = append(st.FailedLogs, logName(s.id, sh.num))
 				}
 			}
@@ -178,6 +181,7 @@ func (e *executor) status() ExecutorStatus {
 		Trimmed:      s.published[9].Load(),
 		TrimmedBytes: s.published[10].Load(),
 		TrimFailed:   s.published[11].Load(),
+		Restarts:     s.published[12].Load(),
 		Queued:       s.queued.Load(),
 		Admitted:     e.admission.Entered(),
 		Sched:        e.run.Stats(),

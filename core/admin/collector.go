@@ -55,7 +55,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 // broker is what core counts: publishes, tenants, subscribers, memory.
 func (c *collector) broker(e emitter, v *Services) {
 	st := v.Broker.Status()
-	var finished, failed, refused, acked, claimed uint64
+	var finished, failed, refused, acked, claimed, restarts uint64
 	var claims [core.ClaimSizes]uint64
 	var queued int64
 	for _, x := range st.Executors {
@@ -64,7 +64,7 @@ func (c *collector) broker(e emitter, v *Services) {
 		for i, n := range x.ClaimSizes {
 			claims[i] += n
 		}
-		queued += x.Queued
+		queued, restarts = queued+x.Queued, restarts+x.Restarts
 		e.count(executorSteps, x.Sched.Steps, shardLabel(x.Shard))
 		e.count(executorParks, x.Sched.Parks, shardLabel(x.Shard))
 		e.count(executorYields, x.Sched.Yields, shardLabel(x.Shard))
@@ -76,6 +76,7 @@ func (c *collector) broker(e emitter, v *Services) {
 	e.gauge(ingressDepth, float64(queued))
 	e.count(ackedDropped, acked)
 	e.histogram(claimJobs, claims[:], float64(claimed))
+	e.count(workerRestarts, restarts)
 	e.gauge(inflightRequests, float64(st.Outstanding))
 	e.gauge(inflightBytes, float64(st.InflightBytes))
 	e.gauge(retainedBytes, float64(st.RetainedBytes))

@@ -20,6 +20,7 @@ var (
 	ingressDropped   = desc("ringcast_broker_ingress_dropped_total", "Unacknowledged publishes dropped because a queue was full.")
 	ackedDropped     = desc("ringcast_broker_acked_publishes_dropped_total", "Publishes that were acknowledged when queued and failed later.")
 	claimJobs        = desc("ringcast_broker_publish_claim_jobs", "Publishes per claim.")
+	workerRestarts   = desc("ringcast_broker_publish_worker_restarts_total", "Panics that were recovered from while publishes were handled: must stay 0.")
 	jsonPublishes    = desc("ringcast_broker_json_publishes_total", "Publishes in JSON.")
 	inflightRequests = desc("ringcast_inflight_requests", "Accepted publishes without an outcome.")
 	inflightBytes    = desc("ringcast_core_publish_inflight_bytes", "Payload bytes of accepted publishes without an outcome.")
