@@ -101,8 +101,8 @@ func (b *Broker) admit(ctx context.Context, s *shard, r *PublishRequest) error {
 	if s.stream.deleted.Load() {
 		return errNoStream
 	}
-	if f := s.failure.Load(); f != nil {
-		return f
+	if e := s.refuses(); e != nil {
+		return e
 	}
 	cost := publishCost(r)
 	switch room := b.tryEnter(s, r.Account, cost); {

@@ -12,40 +12,73 @@ import (
 	"github.com/ringcast/ringcast/wire"
 )
 
-// A run of one lane claims at most so much before other lanes have a turn (broker.md 1.5).
+// A claim is at most so many jobs and so many bytes of records sections: payloads and their lengths
+// (broker.md 1.5).
 const (
 	claimJobsMax  = 64
 	claimBytesMax = 1 << 20
 )
 
-// claimRun claims the lane's first job and those behind it, and returns how many. Claims never
-// wait: when the log's filling group is full the lane is blocked until an operation has ended.
-func (s *shard) claimRun(lane *sched.Lane[*task]) int {
+// claimRun makes one claim: the lane's first job and, if that may be joined, those behind it that may
+// be, as far as the bounds go. The job that would exceed them is the first of the next claim. It
+// returns how many jobs had their turn.
+//
+// Claims never wait: when the log's filling group is full the lane is blocked until an operation has
+// ended.
+func (s *shard) claimRun(lane *sched.Lane[*task]) (n int) {
 	q := s.exec.queue
-	n, bytes := 0, 0
-	for n < claimJobsMax && bytes < claimBytesMax {
+	before := s.pending.count
+	joins := true
+	bytes := int64(0)
+	for {
 		t, ok := q.Peek(lane)
 		if !ok {
 			break
 		}
-		bytes += int(t.cost)
+		next := bytes + t.cost
+		if n == 0 {
+			joins = t.joins()
+		} else if !joins || n == claimJobsMax || next > claimBytesMax || !t.joins() {
+			break
+		}
+		s.claiming = t
 		if !s.claim(t) {
+			s.claiming = nil
 			q.Block(lane)
 			break
 		}
+		s.claiming = nil
 		q.Pop(lane)
 		n++
+		bytes = next
 	}
-	s.exec.stats.claims++
-	s.exec.stats.claimed += uint64(n)
-	if s.log == nil {
-		s.complete(s.memNext)
-		return max(n, 1)
+	if claimed := s.pending.count - before; claimed > 0 {
+		s.exec.stats.claim(claimed)
+		s.claimed(bytes)
 	}
-	s.exec.markDirty(s)
-	// Duplicates and empty publishes may have nothing to wait for.
-	s.exec.settleLater(s, log.Outcome{Committed: s.log.Committed()})
 	return max(n, 1)
+}
+
+// claimed has what was claimed completed in this step: duplicates and empty publishes may have nothing
+// to wait for, and in-memory publishes never have. All that a step claims in memory goes to the readers
+// together, because they get no turn before the step has ended (PUB-9), unless it is as much as a
+// tenant's turn: then others would be answered late (PUB-13).
+func (s *shard) claimed(bytes int64) {
+	e := s.exec
+	e.completeLater(s)
+	if s.log != nil {
+		e.markDirty(s)
+	} else if e.uncompleted += bytes; e.uncompleted >= sched.Quantum {
+		e.completeMemory()
+	}
+}
+
+// committed is one past the last claimed offset that may be completed.
+func (s *shard) committed() uint64 {
+	if s.log != nil {
+		return s.log.Committed()
+	}
+	return s.memNext
 }
 
 // next is the offset that the next claimed record gets.
@@ -63,8 +96,8 @@ func (s *shard) claim(t *task) bool {
 		s.reject(t, errNoStream)
 		return true
 	}
-	if f := s.failure.Load(); f != nil {
-		s.reject(t, f)
+	if e := s.refuses(); e != nil {
+		s.reject(t, e)
 		return true
 	}
 	r := &t.req
@@ -89,19 +122,24 @@ func (s *shard) claim(t *task) bool {
 		return true
 	}
 	t.time = s.exec.micros
+	section := t.section()
+	s.changing = true
 	if s.log == nil {
 		t.base = s.memNext
 		s.memNext += uint64(r.Count)
 	} else {
 		base, err := s.log.Append(&log.Entry{
-			Kind: log.KindRecords, Count: r.Count, Section: t.section(), Buf: r.Buf,
+			Kind: log.KindRecords, Count: r.Count, Section: section, Buf: r.Buf,
 			HasProducer: r.Idempotent, ProducerID: r.ProducerID, Sequence: r.Sequence, Digest: t.digest,
 			Publisher: r.Publisher,
 		}, t.time)
 		if errors.Is(err, log.ErrGroupFull) {
+			s.changing = false
+			s.exec.markDirty(s)
 			return false
 		}
 		if err != nil {
+			s.changing = false
 			s.reject(t, s.refusal(err, false))
 			return true
 		}
@@ -111,6 +149,7 @@ func (s *shard) claim(t *task) bool {
 		s.producers.Add(r.ProducerID, r.Sequence, t.digest, t.base, r.Count)
 	}
 	s.pending.push(t)
+	s.changing = false
 	return true
 }
 
@@ -140,17 +179,22 @@ func (s *shard) ended(out log.Outcome) {
 }
 
 // settle makes an outcome visible and answers.
-func (s *shard) settle(out log.Outcome) {
+func (s *shard) settle(out *log.Outcome) {
 	s.complete(out.Committed)
-	if out.Committed < s.visible.Load() {
-		// Poisoned without on_commit: what was readable is not proven to be on the disk, and
-		// readers stop below it (LOG-10), before anybody is told of the failure.
-		s.exec.retain(-s.replay.Bytes())
-		s.replay.Reset(out.Committed)
-		s.visible.Store(out.Committed)
-	}
+	s.retreat(out.Committed)
 	if out.Err != nil {
 		s.fail(out)
+	}
+}
+
+// retreat makes nothing from committed on readable: the log was poisoned without on_commit, so that what
+// was readable is not proven to be on the disk. Readers stop below it (LOG-10), before anybody is told of
+// the failure.
+func (s *shard) retreat(committed uint64) {
+	if committed < s.visible.Load() {
+		s.exec.retain(-s.replay.Bytes())
+		s.replay.Reset(committed)
+		s.visible.Store(committed)
 	}
 }
 
@@ -205,7 +249,7 @@ func (s *shard) complete(upto uint64) {
 
 // fail answers the publishes whose records the log gave up. Their offsets are void and will be
 // given to others.
-func (s *shard) fail(out log.Outcome) {
+func (s *shard) fail(out *log.Outcome) {
 	e := s.refusal(out.Err, true)
 	for s.pending.count > 0 {
 		t := s.pending.pop()
@@ -274,8 +318,15 @@ func (s *shard) reject(t *task, e *wire.Error) {
 // answer ends a publish: its answer, its buffer, its permits.
 func (s *shard) answer(t *task, r PublishResult) {
 	if t.req.Reply != nil {
+		s.telling = t
 		t.req.Reply.Published(t.req.Tag, r)
+		s.telling = nil
 	}
+	s.finish(t)
+}
+
+// finish ends a publish that was answered.
+func (s *shard) finish(t *task) {
 	t.req.Buf.Release()
 	b := s.exec.b
 	s.exec.admission.Leave(s.account)

@@ -42,6 +42,10 @@ type executor struct {
 	ops   []*ring.Op
 	// outcomes are what the logs have answered in this step, in order, and is not settled.
 	outcomes []outcome
+	// due are the shards that may have something to complete, each once.
+	due []*shard
+	// uncompleted is how many bytes were claimed in memory since completeMemory.
+	uncompleted int64
 	// inflight is how many operations the engine holds, never above its depth (HZ-23); jobs is
 	// how many file jobs are with the workers.
 	inflight int
@@ -96,6 +100,7 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 	if e.claimJobs() {
 		more = true
 	}
+	e.completeMemory()
 	wakeAt = earlier(e.tick(now), e.retention(now))
 	e.markLogs(now)
 	// The disk first: while it writes the next groups, the publishes of the last ones are answered.
@@ -166,9 +171,7 @@ func (e *executor) claimJobs() bool {
 		if !ok {
 			return false
 		}
-		first, _ := e.queue.Peek(lane)
-		n += first.shard.claimRun(lane)
-		e.queue.Done(lane)
+		n += e.runLane(lane)
 	}
 	return e.queue.Len() > 0
 }
@@ -183,13 +186,43 @@ func (e *executor) settleLater(s *shard, out log.Outcome) {
 	e.outcomes = append(e.outcomes, outcome{s, out})
 }
 
-// settle settles the outcomes of this step.
+// completeLater has the shard complete what it can before the step ends.
+func (e *executor) completeLater(s *shard) {
+	if !s.due {
+		s.due = true
+		e.due = append(e.due, s)
+	}
+}
+
+// completeMemory completes what was claimed in memory: it waits for no disk.
+func (e *executor) completeMemory() {
+	e.uncompleted = 0
+	kept := e.due[:0]
+	for _, s := range e.due {
+		if s.log != nil {
+			kept = append(kept, s)
+			continue
+		}
+		s.due = false
+		e.settleOne(s, nil)
+	}
+	clear(e.due[len(kept):])
+	e.due = kept
+}
+
+// settle settles the outcomes of this step, and completes what else can be.
 func (e *executor) settle() {
-	for _, o := range e.outcomes {
-		o.shard.settle(o.out)
+	for i := range e.outcomes {
+		e.settleOne(e.outcomes[i].shard, &e.outcomes[i].out)
 	}
 	clear(e.outcomes)
 	e.outcomes = e.outcomes[:0]
+	for _, s := range e.due {
+		s.due = false
+		e.settleOne(s, nil)
+	}
+	clear(e.due)
+	e.due = e.due[:0]
 }
 
 // markDirty has the shard's log looked at before the step ends.

@@ -130,6 +130,9 @@ func (b *Broker) readable(st *Stream, shard uint32) (*log.Log, error) {
 	case sh.log == nil:
 		return nil, errNoLog
 	}
+	if e := sh.fence.Load(); e != nil {
+		return nil, e
+	}
 	return sh.log, nil
 }
 

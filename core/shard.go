@@ -37,12 +37,24 @@ type shard struct {
 
 	dirty    bool // in exec.dirty
 	unmarked bool // in exec.unmarked
+	due      bool // in exec.due
 	inflight int  // operations of the log that the engine holds
 	jobs     int  // file jobs of the log that the workers hold
 	gone     bool // the stream was deleted: claims are refused
 
-	// failure is set once, when the log failed for good. Written by the executor, read by anyone.
+	// What the guard needs to know after a panic (guard.go): the publish that is being claimed and whether
+	// the shard's state may have changed for it; that claims are being completed; the publish that is
+	// being answered.
+	claiming *task
+	changing bool
+	settling bool
+	telling  *task
+
+	// failure is set once, when the log failed for good or a panic broke the shard. Written by the executor, read by anyone.
 	failure atomic.Pointer[wire.Error]
+	// fence is why this broker does not serve the shard, nil while it does. Written by the executor, read
+	// by anyone.
+	fence atomic.Pointer[wire.Error]
 }
 
 func newShard(st *Stream, num uint32, e *executor, l *log.Log) *shard {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/ringcast/ringcast/ring"
@@ -12,18 +13,36 @@ import (
 // it publishes once per step for whoever looks.
 type executorStats struct {
 	claims, claimed           uint64
+	claimSizes                [ClaimSizes]uint64
 	submits, ops              uint64
 	finished, failed, refused uint64
 	ackedDropped, full        uint64
 	trimmed, trimmedBytes     uint64
 	trimFailed                uint64
+	restarts                  uint64
 
-	published [12]atomic.Uint64
-	queued    atomic.Int64
+	published      [13]atomic.Uint64
+	publishedSizes [ClaimSizes]atomic.Uint64
+	queued         atomic.Int64
+}
+
+// ClaimSizes is how many sizes of claims are told apart: up to 1, 2, 4, ... 64 publishes.
+const ClaimSizes = 7
+
+// claim counts a claim of n publishes.
+func (s *executorStats) claim(n int) {
+	s.claims++
+	s.claimed += uint64(n)
+	s.claimSizes[bits.Len(uint(n-1))]++
 }
 
 func (s *executorStats) flush(e *executor) {
-	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed} {
+	if s.claims != s.published[0].Load() {
+		for i, n := range s.claimSizes {
+			s.publishedSizes[i].Store(n)
+		}
+	}
+	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts} {
 		if s.published[i].Load() != v {
 			s.published[i].Store(v)
 		}
@@ -35,8 +54,10 @@ func (s *executorStats) flush(e *executor) {
 type ExecutorStatus struct {
 	Shard  int
 	Engine string
-	// Claims is how many times a lane ran, Claimed the publishes that it claimed.
+	// Claims counts claims, Claimed the publishes in them, ClaimSizes the claims of up to 1, 2, 4, ... 64
+	// publishes (and of more than the size before).
 	Claims, Claimed uint64
+	ClaimSizes      [ClaimSizes]uint64
 	// Submits is how many system calls carried Ops disk operations.
 	Submits, Ops uint64
 	// Finished counts publishes that were answered: in all, with an error, with a refusal.
@@ -48,6 +69,8 @@ type ExecutorStatus struct {
 	// Trimmed counts the segments that retention has deleted, of TrimmedBytes; TrimFailed deletions
 	// that failed and are tried again.
 	Trimmed, TrimmedBytes, TrimFailed uint64
+	// Restarts counts panics that were recovered from while publishes were handled; it must stay 0.
+	Restarts uint64
 	// Queued and Admitted are publishes in lanes, and in all from admission to answer.
 	Queued, Admitted int64
 	Sched            sched.ExecutorStats
@@ -77,7 +100,7 @@ type Status struct {
 	EngineReason string
 	Streams      int
 	Caches       int
-	// FailedShards is how many shards' logs failed for good.
+	// FailedShards is how many shards take nothing until the broker restarts: their logs failed for good.
 	FailedShards int
 	// FailedLogs are their directories below DATA/logs, at most FailedLogsMax of them.
 	FailedLogs    []string
@@ -117,7 +140,7 @@ func (b *Broker) Status() Status {
 		for _, sh := range s.shards {
 			if sh.failure.Load() != nil {
 				st.FailedShards++
-				if len(st.FailedLogs) < FailedLogsMax {
+				if sh.log != nil && len(st.FailedLogs) < FailedLogsMax {
 					st.FailedLogs = append(st.FailedLogs, logName(s.id, sh.num))
 				}
 			}
@@ -142,11 +165,16 @@ func (b *Broker) Status() Status {
 
 func (e *executor) status() ExecutorStatus {
 	s := &e.stats
+	var sizes [ClaimSizes]uint64
+	for i := range sizes {
+		sizes[i] = s.publishedSizes[i].Load()
+	}
 	return ExecutorStatus{
 		Shard:        e.id,
 		Engine:       e.engineName(),
 		Claims:       s.published[0].Load(),
 		Claimed:      s.published[1].Load(),
+		ClaimSizes:   sizes,
 		Submits:      s.published[2].Load(),
 		Ops:          s.published[3].Load(),
 		Finished:     s.published[4].Load(),
@@ -157,6 +185,7 @@ func (e *executor) status() ExecutorStatus {
 		Trimmed:      s.published[9].Load(),
 		TrimmedBytes: s.published[10].Load(),
 		TrimFailed:   s.published[11].Load(),
+		Restarts:     s.published[12].Load(),
 		Queued:       s.queued.Load(),
 		Admitted:     e.admission.Entered(),
 		Sched:        e.run.Stats(),

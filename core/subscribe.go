@@ -60,6 +60,9 @@ func (b *Broker) Subscribe(ctx context.Context, r *SubscribeRequest) (*Subscript
 	if err != nil {
 		return nil, err
 	}
+	if e := sh.fence.Load(); e != nil {
+		return nil, e
+	}
 	s := &Subscription{b: b, shard: sh, req: *r, created: b.opts.Now()}
 	s.capacity = b.opts.SubscriberQueue
 	if r.QueueCapacity != nil {
@@ -69,8 +72,12 @@ func (b *Broker) Subscribe(ctx context.Context, r *SubscribeRequest) (*Subscript
 		return nil, err
 	}
 	b.subs.add(s)
-	// Whoever ends all may not have seen us.
+	// Whoever ends all may not have seen us, and the shard may have been fenced meanwhile (BUG-4).
+	fenced := sh.fence.Load()
 	switch {
+	case fenced != nil:
+		s.Close()
+		return nil, fenced
 	case b.draining.Load():
 		s.Close()
 		return nil, errDraining

@@ -61,6 +61,10 @@ func (t *task) free() {
 	taskPool.Put(t)
 }
 
+// joins says whether t may be claimed together with its neighbours in the lane. Every other publish is
+// claimed alone, and nothing overtakes it (PUB-8); it may still share the log's write with others.
+func (t *task) joins() bool { return t.req.Count != 0 && !t.req.Idempotent }
+
 // section is the records section of a publish task.
 func (t *task) section() []byte {
 	return t.req.Buf.Bytes()[t.req.Pos : t.req.Pos+t.req.SectionLen]

@@ -102,6 +102,10 @@ func (l *Log) poisoned(cause error) Outcome {
 	return l.voidAll(l.poison)
 }
 
+// Fail ends the log's life until restart, as a failed sync does: its owner knows that its state is not to
+// be relied on. What was given to the disk may be there; nothing more is written. Owner only.
+func (l *Log) Fail(cause error) Outcome { return l.poisoned(cause) }
+
 // voidAll gives back every offset that is staged. Nothing is in flight.
 func (l *Log) voidAll(err error) Outcome {
 	out := l.outcome()

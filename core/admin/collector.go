@@ -55,12 +55,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // broker is what core counts: publishes, tenants, subscribers, memory.
 func (c *collector) broker(e emitter, st *core.Status) {
-	var finished, failed, refused, acked, claims, claimed uint64
+	var finished, failed, refused, acked, claimed, restarts uint64
+	var claims [core.ClaimSizes]uint64
 	var queued int64
 	for _, x := range st.Executors {
 		finished, failed, refused = finished+x.Finished, failed+x.Failed, refused+x.Refused
-		acked, claims, claimed = acked+x.AckedDropped, claims+x.Claims, claimed+x.Claimed
-		queued += x.Queued
+		acked, claimed = acked+x.AckedDropped, claimed+x.Claimed
+		for i, n := range x.ClaimSizes {
+			claims[i] += n
+		}
+		queued, restarts = queued+x.Queued, restarts+x.Restarts
 		e.count(executorSteps, x.Sched.Steps, shardLabel(x.Shard))
 		e.count(executorParks, x.Sched.Parks, shardLabel(x.Shard))
 		e.count(executorYields, x.Sched.Yields, shardLabel(x.Shard))
@@ -71,7 +75,8 @@ func (c *collector) broker(e emitter, st *core.Status) {
 	e.count(publishRequests, refused, "refused")
 	e.gauge(ingressDepth, float64(queued))
 	e.count(ackedDropped, acked)
-	e.summary(claimJobs, claims, float64(claimed))
+	e.histogram(claimJobs, claims[:], powers, float64(claimed))
+	e.count(workerRestarts, restarts)
 	e.gauge(inflightRequests, float64(st.Outstanding))
 	e.gauge(inflightBytes, float64(st.InflightBytes))
 	e.gauge(retainedBytes, float64(st.RetainedBytes))
@@ -155,7 +160,7 @@ func (c *collector) logs(e emitter, st *core.StorageStatus) {
 	l := &st.Logs
 	e.count(storageAppends, l.Entries)
 	e.count(storageRecords, l.Records)
-	e.histogram(storageGroups, l.GroupEntries[:], func(i int) float64 { return float64(uint(1) << i) }, float64(l.Entries))
+	e.histogram(storageGroups, l.GroupEntries[:], powers, float64(l.Entries))
 	e.gauge(storageUnsynced, float64(st.Unsynced))
 	e.count(storageRolls, l.Rolls)
 	e.count(storageFailures, l.FailedWrites)

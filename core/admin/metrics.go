@@ -20,6 +20,7 @@ var (
 	ingressDropped   = desc("ringcast_broker_ingress_dropped_total", "Unacknowledged publishes dropped because a queue was full.")
 	ackedDropped     = desc("ringcast_broker_acked_publishes_dropped_total", "Publishes that were acknowledged when queued and failed later.")
 	claimJobs        = desc("ringcast_broker_publish_claim_jobs", "Publishes per claim.")
+	workerRestarts   = desc("ringcast_broker_publish_worker_restarts_total", "Panics that were recovered from while publishes were handled: must stay 0.")
 	jsonPublishes    = desc("ringcast_broker_json_publishes_total", "Publishes in JSON.")
 	inflightRequests = desc("ringcast_inflight_requests", "Accepted publishes without an outcome.")
 	inflightBytes    = desc("ringcast_core_publish_inflight_bytes", "Payload bytes of accepted publishes without an outcome.")
@@ -130,11 +131,6 @@ func (e emitter) count(d *prometheus.Desc, v uint64, labels ...string) {
 	e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 }
 
-// summary sends a count and a sum, from which a dashboard computes the mean.
-func (e emitter) summary(d *prometheus.Desc, n uint64, sum float64) {
-	e.ch <- prometheus.MustNewConstSummary(d, n, sum, nil)
-}
-
 // histogram sends counts of disjoint buckets; bounds are the upper ones of all but the last.
 func (e emitter) histogram(d *prometheus.Desc, counts []uint64, bounds func(i int) float64, sum float64, labels ...string) {
 	buckets := make(map[float64]uint64, len(counts))
@@ -147,6 +143,9 @@ func (e emitter) histogram(d *prometheus.Desc, counts []uint64, bounds func(i in
 	}
 	e.ch <- prometheus.MustNewConstHistogram(d, n, sum, buckets, labels...)
 }
+
+// powers are the bounds 1, 2, 4 ... of a histogram.
+func powers(i int) float64 { return float64(uint(1) << i) }
 
 func shardLabel(n int) string { return strconv.Itoa(n) }
 
