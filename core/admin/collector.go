@@ -75,7 +75,7 @@ func (c *collector) broker(e emitter, st *core.Status) {
 	e.count(publishRequests, refused, "refused")
 	e.gauge(ingressDepth, float64(queued))
 	e.count(ackedDropped, acked)
-	e.histogram(claimJobs, claims[:], powers, float64(claimed))
+	e.histogram(claimJobs, append(claims[:], 0), powers, float64(claimed)) // none is larger
 	e.count(workerRestarts, restarts)
 	e.gauge(inflightRequests, float64(st.Outstanding))
 	e.gauge(inflightBytes, float64(st.InflightBytes))
