@@ -89,6 +89,7 @@ func (p *place) establish() {
 func (p *place) release() {
 	p.establish()
 	p.s.o.Limiter.release(p.ip)
+	p.s.held.Add(-1)
 	p.s.places.Done()
 }
 

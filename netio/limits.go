@@ -23,6 +23,10 @@ const (
 
 	socketBufferDefault = 8 << 20
 
+	portMax = 1<<16 - 1
+	// portTriesMax bounds the search for free consecutive ports when any will do.
+	portTriesMax = 64
+
 	connsMaxDefault      = 8192
 	connsPerIPMaxDefault = 512
 	handshakesMaxDefault = 1024

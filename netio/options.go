@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -63,7 +64,8 @@ type ServerOptions struct {
 	// Logger gets warnings about limits that the host imposes. Default: none.
 	Logger *slog.Logger
 
-	wrapSend func(sendFunc) sendFunc // of tests
+	wrapSend   func(sendFunc) sendFunc         // of tests
+	wrapSocket func(*udpSocket) net.PacketConn // of tests
 }
 
 func (o ServerOptions) withDefaults() ServerOptions {

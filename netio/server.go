@@ -23,8 +23,10 @@ type Server struct {
 
 	// handshakes counts unfinished ones: up when a first packet is let in, down at Accept or at the end.
 	handshakes atomic.Int64
-	accepted   atomic.Uint64
-	refused    refusals
+	// held counts this listener's places in the limiter, which other listeners may share.
+	held     atomic.Int64
+	accepted atomic.Uint64
+	refused  refusals
 	// places is one per connection that holds a place in the limiter.
 	places sync.WaitGroup
 
@@ -58,8 +60,12 @@ func Listen(o ServerOptions) (*Server, error) {
 		sock.send = o.wrapSend(sock.send)
 	}
 	s := &Server{o: o, sock: sock, conns: make(map[*quicConn]struct{})}
+	var conn net.PacketConn = sock
+	if o.wrapSocket != nil {
+		conn = o.wrapSocket(sock)
+	}
 	s.tr = &quic.Transport{
-		Conn:                sock,
+		Conn:                conn,
 		ConnContext:         s.admit,
 		VerifySourceAddress: s.suspicious,
 	}
@@ -118,6 +124,7 @@ func (s *Server) admit(ctx context.Context, info *quic.ClientInfo) (context.Cont
 		return nil, err
 	}
 	s.handshakes.Add(1)
+	s.held.Add(1)
 	s.places.Add(1)
 	p := &place{s: s, ip: from.Addr()}
 	context.AfterFunc(ctx, p.release)
@@ -163,6 +170,9 @@ func (s *Server) track(q *quicConn) bool {
 
 // Addr is the address the socket is bound to.
 func (s *Server) Addr() net.Addr { return s.sock.LocalAddr() }
+
+// Port is the port of Addr.
+func (s *Server) Port() uint16 { return addrPort(s.Addr()).Port() }
 
 // StopAccepting refuses new connections and unfinished handshakes (CONNECTION_REFUSED) from now on.
 // Connections that exist are not touched. It may be called twice.
@@ -222,7 +232,8 @@ func (s *Server) Close() error {
 
 // Stats is a snapshot of a listener's state and counters.
 type Stats struct {
-	Conns      int // with a place in the limiter, unfinished handshakes included
+	Port       uint16
+	Conns      int // of this listener with a place in the limiter, unfinished handshakes included
 	Handshakes int // unfinished
 	Accepted   uint64
 
@@ -236,7 +247,8 @@ type Stats struct {
 // Stats may be called from any goroutine.
 func (s *Server) Stats() Stats {
 	return Stats{
-		Conns:             s.o.Limiter.Conns(),
+		Port:              s.Port(),
+		Conns:             int(s.held.Load()),
 		Handshakes:        int(s.handshakes.Load()),
 		Accepted:          s.accepted.Load(),
 		RefusedConns:      s.refused.conns.Load(),

@@ -30,6 +30,7 @@ func (l *Loaded) check() []string {
 	within("keepalive-ms", c.KeepAlive.V, 1, day)
 	within("stream-window-bytes", c.StreamWindow.V, 64<<10, gib)
 	within("conn-window-bytes", c.ConnWindow.V, 64<<10, 4*gib)
+	within("quic-listeners", c.QUICListeners.V, 0, quicListenersMax)
 	within("max-client-connections", c.MaxConns.V, 1, 1<<20)
 	within("max-connections-per-ip", c.MaxConnsPerIP.V, 0, 1<<20)
 	within("auth-timeout-ms", c.AuthTimeout.V, 0, day)
@@ -89,6 +90,9 @@ func (l *Loaded) checkAddresses(bad func(string, ...any)) {
 	if err != nil {
 		bad("%s: %v", envName("quic-bind"), err)
 	}
+	if n := c.QUICListeners.V; err == nil && quic.port != 0 && int64(quic.port)+n-1 > portMax {
+		bad("%s: %d consecutive ports from %d on pass %d (%s)", envName("quic-listeners"), n, quic.port, portMax, envName("quic-bind"))
+	}
 	http, err := splitBind(c.HTTPBind.V)
 	if err != nil {
 		bad("%s: %v", envName("http-bind"), err)
@@ -147,6 +151,26 @@ func (l *Loaded) checkFiles(bad func(string, ...any)) {
 			bad("%s: %v", envName("jwks"), err)
 		}
 	}
+}
+
+// Bounds of quic-listeners: one beyond half the CPUs only costs, and ports end.
+const (
+	quicListenersMax     = 64
+	quicListenersDerived = 4
+	portMax              = 1<<16 - 1
+)
+
+// quicListeners is how many client listeners there are: what was said, or half of the usable CPUs, at
+// most 4 and no more than there are ports from quic-bind on (broker.md 3.2).
+func (l *Loaded) quicListeners(cpus int) int {
+	if n := l.QUICListeners.V; n > 0 {
+		return int(n)
+	}
+	n := max(1, min(cpus/2, quicListenersDerived))
+	if b, err := splitBind(l.QUICBind.V); err == nil && b.port != 0 {
+		n = min(n, portMax-int(b.port)+1)
+	}
+	return n
 }
 
 // bind is a listening address.

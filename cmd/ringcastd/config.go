@@ -12,6 +12,7 @@ type Config struct {
 	Version     kong.VersionFlag `name:"version" env:"-" group:"start" help:"Print the version and exit."`
 
 	QUICBind       Text `name:"quic-bind" group:"network" default:"0.0.0.0:5000" dev:"127.0.0.1:5000" placeholder:"HOST:PORT" help:"Address of the client listener (UDP). Port 0 takes any free port."`
+	QUICListeners  Num  `name:"quic-listeners" group:"network" default:"0" help:"Client listeners on as many consecutive ports from quic-bind on, each with a socket and a receive loop of its own; 0 = half the usable CPUs, 1 to 4. Clients are told the ports; behind something that maps ports say 1."`
 	TLSCert        Text `name:"tls-cert" group:"network" placeholder:"FILE" help:"Certificate chain (PEM) of the client listener. Needs tls-key."`
 	TLSKey         Text `name:"tls-key" group:"network" placeholder:"FILE" help:"Private key (PEM) of tls-cert."`
 	TLSRequireALPN Bool `name:"tls-require-alpn" group:"network" default:"false" help:"Refuse clients that offer no ALPN protocol; the official clients offer none by default."`

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ringcast/ringcast/core"
 	"github.com/ringcast/ringcast/core/admin"
@@ -16,6 +17,7 @@ import (
 	"github.com/ringcast/ringcast/core/cache"
 	"github.com/ringcast/ringcast/core/serve"
 	"github.com/ringcast/ringcast/netio"
+	"github.com/ringcast/ringcast/sched"
 )
 
 // server is everything that a running broker consists of, in the order of its start.
@@ -25,13 +27,14 @@ type server struct {
 	// memory is the limit that the runtime keeps to, in bytes; 0 = none.
 	memory int64
 
-	http     *admin.Server
-	broker   *core.Broker
-	dev      *devFiles // nil without --dev
-	listener *netio.Server
-	sessions *serve.Server
+	http   *admin.Server
+	broker *core.Broker
+	dev    *devFiles // nil without --dev
+	// listeners are on consecutive ports; the first is on the configured one.
+	listeners []*netio.Server
+	sessions  *serve.Server
 
-	// served is closed when the sessions' Serve has returned, after serveErr was set.
+	// served is closed when the sessions have returned for every listener, after serveErr was set.
 	served    chan struct{}
 	serveErr  error
 	stopServe context.CancelFunc
@@ -92,31 +95,64 @@ func (s *server) start(ctx context.Context) error {
 	verifier := auth.NewVerifier(source, auth.Options{Logger: s.lg})
 	caches := cache.New(cache.Options{})
 
-	s.http.Progress("opening the client listener")
+	s.http.Progress("opening the client listeners")
 	if err := s.listen(); err != nil {
 		return err
 	}
 	so := serveOptions(s.l, s.lg)
 	so.Broker, so.Verifier, so.Cache, so.Pool = s.broker, verifier, caches, s.broker.Pool()
-	so.ListenerPorts = []uint16{uint16(s.listener.Addr().(*net.UDPAddr).Port)}
+	so.ListenerPorts = s.ports()
 	if err := so.Validate(); err != nil {
 		return err
 	}
 	s.sessions = serve.New(so)
-	serveCtx, stop := context.WithCancel(context.Background())
-	s.stopServe, s.served = stop, make(chan struct{})
-	go func() {
-		defer close(s.served)
-		s.serveErr = s.sessions.Serve(serveCtx, s.listener)
-	}()
+	s.serve()
 	s.http.Attach(admin.Services{
 		Broker: s.broker, Verifier: verifier, Keys: stored, Cache: caches,
 		Sessions:  func() admin.Sessions { return sessionStats(s.sessions.Stats()) },
-		Listeners: func() []netio.Stats { return []netio.Stats{s.listener.Stats()} },
+		Listeners: s.listenerStats,
 	})
 	s.http.Ready()
-	s.lg.Info("ready", "quic", s.listener.Addr().String(), "http", s.http.Addr().String())
+	s.lg.Info("ready", "quic", s.listeners[0].Addr().String(), "quic_ports", s.ports(), "http", s.http.Addr().String())
 	return nil
+}
+
+// serve has the sessions take the connections of every listener. One that fails ends them all: clients
+// were told of its port, and half a broker is harder to notice than none.
+func (s *server) serve() {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stopServe, s.served = stop, make(chan struct{})
+	var all errgroup.Group
+	for _, l := range s.listeners {
+		all.Go(func() error {
+			err := s.sessions.Serve(ctx, l)
+			if err != nil {
+				stop()
+			}
+			return err
+		})
+	}
+	go func() {
+		defer close(s.served)
+		s.serveErr = all.Wait()
+	}()
+}
+
+// ports are the client ports, in order.
+func (s *server) ports() []uint16 {
+	var ports []uint16
+	for _, l := range s.listeners {
+		ports = append(ports, l.Port())
+	}
+	return ports
+}
+
+func (s *server) listenerStats() []netio.Stats {
+	var all []netio.Stats
+	for _, l := range s.listeners {
+		all = append(all, l.Stats())
+	}
+	return all
 }
 
 func (s *server) startHTTP() error {
@@ -168,7 +204,7 @@ func (s *server) keys() (*auth.StaticSource, auth.KeySource, error) {
 	return stored, auth.Merge(stored, source), nil
 }
 
-// listen opens the client port.
+// listen opens the client ports.
 func (s *server) listen() error {
 	var cert *netio.Certificate
 	var err error
@@ -196,7 +232,7 @@ func (s *server) listen() error {
 			return err
 		}
 	}
-	s.listener, err = netio.Listen(o)
+	s.listeners, err = netio.ListenPorts(o, s.l.quicListeners(len(sched.UsableCPUs())))
 	return err
 }
 
@@ -205,5 +241,5 @@ func (s *server) announce(out io.Writer) error {
 	if s.dev == nil {
 		return nil
 	}
-	return s.dev.announce(out, s.listener.Addr().String(), s.http.Addr().String())
+	return s.dev.announce(out, s.listeners[0].Addr().String(), s.http.Addr().String())
 }

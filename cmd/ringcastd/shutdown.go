@@ -54,7 +54,9 @@ func (s *server) shutdown(hurry <-chan struct{}) error {
 	cancel()
 	s.stopServe()
 	<-s.served
-	lost("listener", s.listener.Close())
+	for _, l := range s.listeners {
+		lost("listener", l.Close())
+	}
 
 	flush, done := context.WithTimeout(context.Background(), reserve+max(0, budget-reserve-time.Since(began)))
 	defer done()
@@ -77,8 +79,8 @@ func (s *server) abandon() error {
 		s.stopServe()
 		<-s.served
 	}
-	if s.listener != nil {
-		errs = append(errs, s.listener.Close())
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushReserveMax)
 	defer cancel()

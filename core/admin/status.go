@@ -83,6 +83,7 @@ type executorBody struct {
 }
 
 type listenerBody struct {
+	Port          uint16 `json:"port"`
 	Conns         int    `json:"connections"`
 	Handshakes    int    `json:"handshakes"`
 	Accepted      uint64 `json:"accepted"`
@@ -96,7 +97,7 @@ type listenerBody struct {
 
 func listenerBodyOf(l netio.Stats) listenerBody {
 	return listenerBody{
-		Conns: l.Conns, Handshakes: l.Handshakes, Accepted: l.Accepted,
+		Port: l.Port, Conns: l.Conns, Handshakes: l.Handshakes, Accepted: l.Accepted,
 		Refused:       l.RefusedConns + l.RefusedPerIP + l.RefusedHandshakes + l.RefusedStopped,
 		ReceiveBuffer: l.Socket.ReceiveBuffer, SendBuffer: l.Socket.SendBuffer,
 		ReceiveDrops: l.Socket.ReceiveDrops, SendErrors: l.Socket.SendErrors, GSO: l.Socket.GSO,

@@ -46,6 +46,9 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l *netio.Server) error {
 	s.mu.Lock()
 	s.listeners[l] = struct{}{}
+	if s.draining.Load() {
+		l.StopAccepting() // Drain has been, or is about to look
+	}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
