@@ -19,7 +19,8 @@ import (
 type fakeBroker struct {
 	flags    wire.Flags
 	features wire.Features
-	window   uint32 // granted publish window
+	window   uint32   // granted publish window
+	ports    []uint16 // announced
 	shards   uint32
 	noLog    bool // streams without offsets
 	pool     *wire.Pool
@@ -232,6 +233,7 @@ func (s *fakeStream) auth() bool {
 	}
 	r := &wire.AuthOK{ServerFlags: uint16(s.b.flags)}
 	r.SetFeatures(s.b.features)
+	r.ListenerPorts = s.b.ports
 	if s.feats.Has(wire.FeaturePublishPipeline) && s.b.window > 0 {
 		r.PublishWindow = &s.b.window
 	}

@@ -9,6 +9,8 @@ import (
 // Defaults and bounds of the package.
 const (
 	dialTimeoutDefault = 10 * time.Second       // one attempt, handshake and first auth together
+	moveTimeoutMin     = 250 * time.Millisecond // of the attempt at another port of the same broker,
+	moveTimeoutMax     = 2 * time.Second        // between these by what the first port took
 	answerTimeout      = 30 * time.Second       // of a publish in flight, and of a call without a deadline
 	helloTimeout       = 10 * time.Second       // of the first frame on an event stream
 	helloGrace         = 200 * time.Millisecond // once some event stream failed before its hello

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type manager struct {
 	pool *wire.Pool
 
 	asks    chan *sessionAsk
+	ports   spread                    // of the attempt under way, one at a time
 	failure atomic.Pointer[DialError] // why there is no session; written by run, nil while there is one
 }
 
@@ -40,7 +42,7 @@ type sessionAnswer struct {
 }
 
 func newManager(addr string, cfg *config, pool *wire.Pool) *manager {
-	return &manager{addr: addr, cfg: cfg, pool: pool, asks: make(chan *sessionAsk)}
+	return &manager{addr: addr, cfg: cfg, pool: pool, asks: make(chan *sessionAsk), ports: newSpread()}
 }
 
 // session returns the live session, or waits for one until ctx ends.
@@ -153,11 +155,54 @@ func (st *managerState) answer(a sessionAnswer) {
 	st.waiting = nil
 }
 
-// dial makes one attempt.
+// dial makes one attempt: at the port that the client has moved to, else at the address that it was
+// given, from which it may move on.
 func (m *manager) dial(ctx context.Context) dialResult {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.dialTimeout)
 	defer cancel()
-	conn, err := m.cfg.connect(ctx, m.addr, m.cfg.dial)
+	if port := m.ports.current(); port != 0 {
+		if r := m.move(ctx, port); r.err == nil {
+			return r
+		}
+	}
+	began := time.Now()
+	r := m.dialTo(ctx, m.addr)
+	if r.err != nil {
+		m.ports.forgive() // nobody is there at all: that says nothing of the ports
+		return r
+	}
+	port := m.ports.choose(m.addr, r.session.peer.ports)
+	if port == 0 || !m.cfg.spread {
+		return r
+	}
+	m.ports.timeout = min(max(moveTimeoutMin, 4*time.Since(began)), moveTimeoutMax)
+	moved := m.move(ctx, port)
+	if moved.err != nil {
+		m.cfg.log.LogAttrs(ctx, slog.LevelInfo, "announced port does not answer",
+			slog.String("peer", m.addr), slog.Int("port", int(port)), slog.Any("err", moved.err))
+		return r
+	}
+	r.session.close()
+	return moved
+}
+
+// move dials another port of the same host, for a short time.
+func (m *manager) move(ctx context.Context, port uint16) dialResult {
+	host, _, err := net.SplitHostPort(m.addr)
+	if err != nil {
+		return dialResult{err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.ports.timeout)
+	defer cancel()
+	r := m.dialTo(ctx, net.JoinHostPort(host, strconv.Itoa(int(port))))
+	if r.err != nil {
+		m.ports.mute(port)
+	}
+	return r
+}
+
+func (m *manager) dialTo(ctx context.Context, addr string) dialResult {
+	conn, err := m.cfg.connect(ctx, addr, m.cfg.dial)
 	if err != nil {
 		return dialResult{err: err}
 	}

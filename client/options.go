@@ -61,6 +61,7 @@ type config struct {
 	dialTimeout       time.Duration
 	backoffBase       time.Duration
 	backoffMax        time.Duration
+	spread            bool
 	log               *slog.Logger
 	errs              []error // of options that could not be applied
 
@@ -73,7 +74,7 @@ func newConfig(opts []Option) (*config, error) {
 		tenant: "default", namespace: "default",
 		dial:        netio.DialOptions{OfferALPN: true},
 		dialTimeout: dialTimeoutDefault, backoffBase: backoffBaseDefault, backoffMax: backoffMaxDefault,
-		log: slog.New(slog.DiscardHandler), connect: netio.Dial,
+		spread: true, log: slog.New(slog.DiscardHandler), connect: netio.Dial,
 	}
 	for _, o := range opts {
 		o.applyClient(c)
@@ -150,6 +151,13 @@ func WithDialTimeout(d time.Duration) Option {
 // most max. Default: 20 ms, 1 s.
 func WithBackoff(base, max time.Duration) Option {
 	return clientOption(func(c *config) { c.backoffBase, c.backoffMax = base, max })
+}
+
+// WithListenerSpread says whether the client moves to one of the other ports that a broker with
+// several listeners announces, so that the clients of a broker spread over them. Default: it does, and
+// stays where it is when that port does not answer. Say false behind something that maps ports.
+func WithListenerSpread(spread bool) Option {
+	return clientOption(func(c *config) { c.spread = spread })
 }
 
 // WithLogger gets what happens to connections. Default: nothing is logged.

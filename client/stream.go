@@ -29,7 +29,8 @@ var offerBasic = offer{
 type peer struct {
 	flags    wire.Flags
 	features wire.Features
-	window   uint32 // unanswered publishes that it grants; 0 = none named
+	window   uint32   // unanswered publishes that it grants; 0 = none named
+	ports    []uint16 // its client ports, if it has several
 }
 
 // stream is a stream that we opened and that has authenticated. One user at a time.
@@ -79,6 +80,7 @@ func (st *stream) auth(tenant, token string) error {
 	case *wire.AuthOK:
 		st.peer = peer{flags: wire.Flags(m.ServerFlags)}
 		st.peer.features = m.Features()
+		st.peer.ports = m.ListenerPorts
 		if m.PublishWindow != nil && st.peer.features.Has(wire.FeaturePublishPipeline) {
 			st.peer.window = *m.PublishWindow
 		}

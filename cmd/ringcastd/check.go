@@ -160,17 +160,13 @@ const (
 	portMax              = 1<<16 - 1
 )
 
-// quicListeners is how many client listeners there are: what was said, or half of the usable CPUs, at
-// most 4 and no more than there are ports from quic-bind on (broker.md 3.2).
-func (l *Loaded) quicListeners(cpus int) int {
+// quicListeners is how many client listeners there are to be: what was said, or half of the usable
+// CPUs, at most 4, of which fewer will do where ports are taken (broker.md 3.2).
+func (l *Loaded) quicListeners(cpus int) (n int, fewer bool) {
 	if n := l.QUICListeners.V; n > 0 {
-		return int(n)
+		return int(n), false
 	}
-	n := max(1, min(cpus/2, quicListenersDerived))
-	if b, err := splitBind(l.QUICBind.V); err == nil && b.port != 0 {
-		n = min(n, portMax-int(b.port)+1)
-	}
-	return n
+	return max(1, min(cpus/2, quicListenersDerived)), true
 }
 
 // bind is a listening address.

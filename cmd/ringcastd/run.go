@@ -232,7 +232,8 @@ func (s *server) listen() error {
 			return err
 		}
 	}
-	s.listeners, err = netio.ListenPorts(o, s.l.quicListeners(len(sched.UsableCPUs())))
+	n, fewer := s.l.quicListeners(len(sched.UsableCPUs()))
+	s.listeners, err = netio.ListenPorts(o, n, fewer)
 	return err
 }
 
