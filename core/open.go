@@ -84,19 +84,27 @@ func (b *Broker) open(ctx context.Context) (err error) {
 	return b.loadDefinitions(ctx)
 }
 
+// placeExecutors returns the CPU of each executor, -1 = unpinned. The number is always what was asked
+// for, never derived; more than usable CPUs allow run unpinned (HZ-45).
+func (b *Broker) placeExecutors(usable []int) []int {
+	if b.opts.CoreShards == 0 {
+		return []int{-1}
+	}
+	if !b.opts.CorePin {
+		return sched.PlaceExecutors(b.opts.CoreShards, nil)
+	}
+	cpus := sched.PlaceExecutors(b.opts.CoreShards, usable)
+	if cpus[0] < 0 {
+		b.opts.Logger.Warn("more core shards than usable CPUs allow: they run unpinned",
+			"core_shards", b.opts.CoreShards, "usable_cpus", len(usable))
+	}
+	return cpus
+}
+
 // openExecutors makes one executor per core shard, each with its engine where there is storage.
 func (b *Broker) openExecutors() error {
 	n := max(1, b.opts.CoreShards)
-	cpus := make([]int, n)
-	for i := range cpus {
-		cpus[i] = -1
-	}
-	if b.opts.CoreShards > 0 && b.opts.CorePin {
-		cpus = sched.PlaceExecutors(n, sched.UsableCPUs())
-		if n > 1 && cpus[0] < 0 {
-			b.opts.Logger.Warn("more core shards than usable CPUs allow: they run unpinned", "core_shards", n)
-		}
-	}
+	cpus := b.placeExecutors(sched.UsableCPUs())
 	for i := range n {
 		var engine ring.Engine
 		if b.opts.DataDir != "" {

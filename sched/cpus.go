@@ -7,8 +7,9 @@ import (
 
 // UsableCPUs returns the CPUs that the process may use, by number: those of its affinity mask, of
 // which a cgroup CPU quota leaves the first floor(quota), at least one. A quota of 1.5 CPUs leaves
-// one: a second busy thread would be throttled, not served (HZ-46). Read it before any executor
-// runs, from an ordinary goroutine: a pinned thread sees only its own CPU.
+// one: a second busy thread would be throttled, not served (HZ-46). GOMAXPROCS leaves no more than
+// itself: an executor on a thread of its own still takes one of that many turns. Read it before any
+// executor runs, from an ordinary goroutine: a pinned thread sees only its own CPU.
 func UsableCPUs() []int {
 	cpus, err := affinity()
 	if err != nil || len(cpus) == 0 {
@@ -17,15 +18,17 @@ func UsableCPUs() []int {
 			cpus = append(cpus, i)
 		}
 	}
-	return limitCPUs(cpus, cpuQuota(os.DirFS("/")))
+	return limitCPUs(cpus, cpuQuota(os.DirFS("/")), runtime.GOMAXPROCS(0))
 }
 
-// limitCPUs returns the CPUs that a quota leaves; quota <= 0 is none.
-func limitCPUs(cpus []int, quota float64) []int {
-	if quota <= 0 {
-		return cpus
+// limitCPUs returns the CPUs that a quota and the number of threads that run Go leave; quota <= 0 is
+// none.
+func limitCPUs(cpus []int, quota float64, threads int) []int {
+	n := min(len(cpus), threads)
+	if quota > 0 {
+		n = min(n, int(quota))
 	}
-	return cpus[:max(1, min(len(cpus), int(quota)))]
+	return cpus[:max(1, n)]
 }
 
 // PlaceExecutors returns the CPU of each of n executors, -1 for one that is to run unpinned. One

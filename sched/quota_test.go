@@ -85,17 +85,21 @@ func TestQuotaIsReadFromTheCgroup(t *testing.T) { // HZ-46
 // TestUsableCPUsAreMaskAndQuota: a quota leaves whole CPUs only, and at least one.
 func TestUsableCPUsAreMaskAndQuota(t *testing.T) { // HZ-46
 	for _, c := range []struct {
-		mask  []int
-		quota float64
-		want  []int
+		mask    []int
+		quota   float64
+		threads int
+		want    []int
 	}{
-		{[]int{0, 1, 2, 3}, 0, []int{0, 1, 2, 3}},
-		{[]int{0, 1, 2, 3}, 1.5, []int{0}},
-		{[]int{0, 1, 2, 3}, 0.5, []int{0}},
-		{[]int{4, 6, 8}, 2, []int{4, 6}},
-		{[]int{4, 6}, 16, []int{4, 6}},
+		{[]int{0, 1, 2, 3}, 0, 4, []int{0, 1, 2, 3}},
+		{[]int{0, 1, 2, 3}, 1.5, 4, []int{0}},
+		{[]int{0, 1, 2, 3}, 0.5, 4, []int{0}},
+		{[]int{4, 6, 8}, 2, 3, []int{4, 6}},
+		{[]int{4, 6}, 16, 2, []int{4, 6}},
+		{[]int{4, 6, 8}, 0, 1, []int{4}},
+		{[]int{4, 6, 8}, 0, 7, []int{4, 6, 8}},
+		{[]int{4, 6, 8}, 2, 1, []int{4}},
 	} {
-		if got := limitCPUs(c.mask, c.quota); !cmp.Equal(got, c.want) {
+		if got := limitCPUs(c.mask, c.quota, c.threads); !cmp.Equal(got, c.want) {
 			t.Errorf("mask %v, quota %v: %v, want %v", c.mask, c.quota, got, c.want)
 		}
 	}
