@@ -30,6 +30,7 @@ type bed struct {
 	section []byte
 	records int
 	size    int
+	burst   int // frames in a row for one lane
 }
 
 type bedOptions struct {
@@ -37,21 +38,21 @@ type bedOptions struct {
 	fsync          string
 	records, size  int
 	lanes, tenants int
+	burst          int // default 1
 	shards         int // core shards
 	pin            bool
 }
 
 func newBed(tb testing.TB, o bedOptions) *bed {
 	opts := Options{
-		// A segment without an end: files in memory are copied where a disk's only change their size.
-		FS: crashfs.New(), SegmentBytes: 64 << 30, NoPreallocate: true,
+		FS: ringtest.NullFS{FS: crashfs.New()}, SegmentBytes: 64 << 30, NoPreallocate: true,
 		// Room for 64 publishes of 256 KiB under way.
 		PublishInflightBytes: 64 << 20, PublishConnInflightBytes: 64 << 20,
 		// Rings that are soon full: what is measured is the state that lasts.
 		RingRecords: 128, CoreShards: o.shards, CorePin: o.pin,
 	}.in(tb.TempDir())
 	opts.openEngine = func(string) (ring.Engine, string, error) { return &ringtest.NullEngine{}, "", nil }
-	m := &bed{tb: tb, b: openTest(tb, opts), records: o.records, size: o.size}
+	m := &bed{tb: tb, b: openTest(tb, opts), records: o.records, size: o.size, burst: max(o.burst, 1)}
 	m.e = m.b.executors[0]
 	lanes, tenants := max(o.lanes, 1), max(o.tenants, 1)
 	for n := range tenants {
@@ -71,9 +72,9 @@ func newBed(tb testing.TB, o bedOptions) *bed {
 	return m
 }
 
-// request is a decoded frame for the i-th lane, turning round.
+// request is the i-th decoded frame: so many for one lane, then for the next, round and round.
 func (m *bed) request(i int, reply Replier, tag uint64) PublishRequest {
-	n := i % len(m.shards)
+	n := i / m.burst % len(m.shards)
 	s := m.shards[n]
 	const prefix = 32 // what a frame has before its records
 	buf := m.b.opts.Pool.Get(prefix + len(m.section))
@@ -122,7 +123,7 @@ func (m *bed) round(a *answersStepped, at, depth int) {
 // warm fills the rings and the pools, so that what follows is steady.
 func (m *bed) warm(a *answersStepped, depth int) {
 	perLane := 128/m.records + 2
-	for at := 0; at < len(m.shards)*perLane; at += depth {
+	for at := 0; at < len(m.shards)*max(perLane, m.burst); at += depth {
 		m.round(a, at, depth)
 	}
 }
@@ -133,11 +134,14 @@ const steppedDepth = claimJobsMax
 // BenchmarkPublish is what one core does between a decoded frame and its answer: budgets, admission, queue,
 // claim, the log up to the operation, replay ring, answer. The frame's bytes are copied into its Buf, as
 // the transport does. One goroutine does all of it, 64 publishes at a time; disk and network are not there,
-// nor is a hand-off between goroutines (BenchmarkPublishers has those). The unit is one publish;
-// records/s is what one core would do with nothing else.
+// nor is a hand-off between goroutines (BenchmarkPublishers has those). With a burst of 1 each publish
+// goes to another lane and shares a claim, an envelope and a group with nobody; with 64 it is the number
+// of lanes alone that differs from one lane. The unit is one publish; records/s is what one core would do
+// with nothing else.
 func BenchmarkPublish(b *testing.B) {
 	row := func(o bedOptions) {
-		name := fmt.Sprintf("durable=%t/records=%d/size=%d/lanes=%d/tenants=%d", o.durable, o.records, o.size, o.lanes, o.tenants)
+		o.burst = max(o.burst, 1)
+		name := fmt.Sprintf("durable=%t/records=%d/size=%d/lanes=%d/tenants=%d/burst=%d", o.durable, o.records, o.size, o.lanes, o.tenants, o.burst)
 		b.Run(name, func(b *testing.B) { benchStepped(b, o) })
 	}
 	for _, durable := range []bool{false, true} {
@@ -150,8 +154,10 @@ func BenchmarkPublish(b *testing.B) {
 	for _, durable := range []bool{false, true} {
 		for _, lanes := range []int{1, 64, 1024} {
 			for _, tenants := range []int{1, 16} {
-				if lanes >= tenants && lanes*tenants > 1 {
-					row(bedOptions{durable: durable, records: 1, size: 256, lanes: lanes, tenants: tenants})
+				for _, burst := range []int{1, steppedDepth} {
+					if lanes >= tenants && lanes > 1 {
+						row(bedOptions{durable: durable, records: 1, size: 256, lanes: lanes, tenants: tenants, burst: burst})
+					}
 				}
 			}
 		}
@@ -209,7 +215,7 @@ func TestPublishAllocatesNothingPerRecord(t *testing.T) {
 func (m *bed) steadyAllocations(depth int) (allocs, bytes float64) {
 	a := &answersStepped{}
 	m.warm(a, depth)
-	const rounds = 512
+	rounds := max(1024/depth, 64)
 	for range rounds {
 		m.round(a, 0, depth)
 	}

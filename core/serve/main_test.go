@@ -38,6 +38,7 @@ type world struct {
 type worldOptions struct {
 	quic    bool
 	durable bool
+	tenants []string // known beside t1 and t2
 	core    func(*core.Options)
 	serve   func(*Options)
 	netio   func(*netio.ServerOptions)
@@ -55,6 +56,9 @@ func newWorld(t testing.TB, wo worldOptions) *world {
 	keys := &auth.StaticSource{}
 	keys.Set("t1", []auth.Key{w.key.Public()})
 	keys.Set("t2", []auth.Key{w.key.Public()})
+	for _, tenant := range wo.tenants {
+		keys.Set(tenant, []auth.Key{w.key.Public()})
+	}
 
 	co := core.Options{Pool: w.pool, Engine: "portable"}
 	if wo.durable {
