@@ -3,11 +3,11 @@ GO ?= go
 KILLS ?= 50
 CUTS ?= 6
 FUZZTIME ?= 10s
-CI = check build nocgo test race fuzz crash demo interop bench
+CI = check build nocgo test onecpu race fuzz crash demo interop bench
 PYTHONDONTWRITEBYTECODE := 1
 export PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build peers peers-check demo test check race invariants nocgo fuzz bench interop crash ci night clean
+.PHONY: help build peers peers-check demo test check race invariants nocgo fuzz bench interop crash onecpu ci night clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -56,6 +56,9 @@ interop: build ## the official Python client against this broker
 
 crash: ## SIGKILL brokers KILLS times, over all engines and sync modes, and cut the power of a real file system
 	RINGCAST_KILLS=$(KILLS) RINGCAST_CUTS=$(CUTS) $(GO) test -count 1 -timeout 60m -v -run 'TestAckedRecordsSurviveSIGKILL|TestPowerCut' ./cmd/ringcastd
+
+onecpu: ## the suites of the publish path on one CPU: no test may live from a second one
+	$(GO) test -count 1 -exec 'taskset -c $(shell taskset -cp $$$$ | sed "s/.*: //; s/[,-].*//") env GOMAXPROCS=1' -json ./sched ./core ./core/serve | $(GO) run ./internal/lint/skips
 
 ci: ## what CI runs, each part with the time it took
 	@for t in $(CI); do echo; echo "=== make $$t"; at=$$(date +%s); $(MAKE) --no-print-directory $$t || exit 1; echo "=== $$t took $$(($$(date +%s) - at)) s"; done
