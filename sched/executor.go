@@ -29,7 +29,9 @@ type ExecutorOptions struct {
 	// CPU is the CPU to lock and pin its thread to; -1 = an ordinary goroutine. A refused pin is
 	// logged and counted, and the executor then runs as with -1 (HZ-46).
 	CPU int
-	// Parker is where it sleeps; nil = an eventfd when pinned, else a channel. The caller closes
+	// Lock locks the goroutine to its thread, without pinning the thread where CPU is -1.
+	Lock bool
+	// Parker is where it sleeps; nil = an eventfd when locked, else a channel. The caller closes
 	// a parker that he passes.
 	Parker Parker
 	// Logger gets the one line about a refused pin. nil = none.
@@ -116,6 +118,10 @@ func (e *Executor) Run(ctx context.Context) error {
 
 func (e *Executor) run(ctx context.Context) {
 	locked := e.opts.CPU >= 0 && e.pin()
+	if e.opts.Lock && !locked {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		locked = true
+	}
 	if e.parker == nil {
 		e.parker = newParker(locked)
 		if c, ok := e.parker.(io.Closer); ok {

@@ -14,6 +14,7 @@ import (
 type perfCmd struct {
 	Append   perfAppendCmd   `cmd:"" help:"Measure durable appends: the log on each engine, bare loops of write and sync, bbolt and Pebble."`
 	Prewrite perfPrewriteCmd `cmd:"" help:"Measure what blocks that were written before are worth, and what zeroing them costs."`
+	Waiting  perfWaitingCmd  `cmd:"" help:"Measure on which kind of thread an executor runs best, where it sleeps, and when it seals a group."`
 }
 
 type perfAppendCmd struct {
@@ -107,4 +108,29 @@ func (p *perfPrewriteCmd) Run(ctx context.Context, env *environment) error {
 		return env.emit(rows)
 	}
 	return perf.PrewriteMarkdown(env.stdout, rows)
+}
+
+type perfWaitingCmd struct {
+	Engine  string  `default:"auto" help:"Engine under the log."`
+	Writers []int   `placeholder:"N,..." help:"Writers, each with one append in flight. Default: 1,64."`
+	Rounds  int     `default:"5" help:"Turns of each mode; ratios are taken within a round."`
+	Seconds float64 `default:"0.5" help:"Length of a turn."`
+	Dir     string  `default:"." type:"existingdir" help:"A directory on the disk to measure. What is made there is removed."`
+}
+
+func (p *perfWaitingCmd) Run(ctx context.Context, env *environment) error {
+	bar := newSteps(env, "waiting")
+	defer bar.End()
+	report, err := perf.Waiting(ctx, perf.WaitingOptions{
+		Dir: p.Dir, Engine: p.Engine, Writers: or(p.Writers, 1, 64), Rounds: p.Rounds,
+		Turn: time.Duration(p.Seconds * float64(time.Second)), Progress: bar.Set,
+	})
+	if err != nil {
+		return err
+	}
+	bar.End()
+	if env.json {
+		return env.emit(report)
+	}
+	return report.Markdown(env.stdout)
 }

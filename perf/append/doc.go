@@ -24,11 +24,13 @@
 // write. Processor time is the process's, so that the writers are in it, for every subject alike.
 //
 // Prewrite is a measurement of its own: what state of the blocks costs, and what zeroing ahead of the
-// appends costs them (docs/decisions/pre-writing-measured.md).
+// appends costs them (docs/decisions/pre-writing-measured.md). So is Waiting: the same load with the
+// executor on an ordinary goroutine, on a thread of its own, and pinned, parked in different places,
+// with CPUs that are idle and that are all busy.
 //
 // # Goroutines
 //
-// Run starts the writers, one executor and two workers per turn and waits for them all before the
+// Run and Waiting start the writers, one executor and two workers per turn and waits for them all before the
 // next turn, and the peers' program, which is told to end and waited for.
 //
 // What may fail: an engine or a peer that is not there is named in Report.Missing; an error of a disk

@@ -37,7 +37,7 @@ func openEngine(name, dir string) (e ring.Engine, grow bool, fell string, err er
 }
 
 // runEngine is one turn of logs on the engine of the given name, in an empty directory.
-func runEngine(ctx context.Context, name, dir string, c Cell, t turn) (m Measure, err error) {
+func runEngine(ctx context.Context, name, dir string, c Cell, t turn, as runAs) (m Measure, err error) {
 	mode, err := log.ParseFsyncMode(c.Fsync)
 	if err != nil {
 		return m, err
@@ -47,7 +47,7 @@ func runEngine(ctx context.Context, name, dir string, c Cell, t turn) (m Measure
 		return m, err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	o, err := startOwner(engine, dir, c, mode, grow, wire.NewPool(poolBytes))
+	o, err := startOwner(engine, dir, c, mode, grow, wire.NewPool(poolBytes), as)
 	if err != nil {
 		return m, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type owner struct {
 	inflight int
 	working  int // jobs with the workers
 	periodic bool
+	gather   bool
 	nextTick int64
 	micros   uint64
 	stopping bool // for good: nothing is begun any more
@@ -105,9 +107,19 @@ func logOptions(engine ring.Engine, dir string, mode log.FsyncMode, grow bool, p
 	return log.Options{FS: ring.OS(), Dir: dir, Mode: mode, Direct: engine.Direct(), NoPreWrite: grow, Pool: pool}
 }
 
+// runAs says how an owner's executor runs.
+type runAs struct {
+	sched.ExecutorOptions
+	// gather has what became runnable with the last answers run, and taken, before a group is sealed.
+	gather bool
+}
+
+// asUsual is how the broker's executor runs by default.
+func asUsual() runAs { return runAs{ExecutorOptions: sched.ExecutorOptions{CPU: -1}} }
+
 // startOwner opens the logs of c below dir and runs them.
-func startOwner(engine ring.Engine, dir string, c Cell, mode log.FsyncMode, grow bool, pool *wire.Pool) (*owner, error) {
-	o := &owner{engine: engine, jobs: make(chan *shard, c.Logs), quiet: make(chan struct{}), periodic: mode == log.FsyncPeriodic}
+func startOwner(engine ring.Engine, dir string, c Cell, mode log.FsyncMode, grow bool, pool *wire.Pool, as runAs) (*owner, error) {
+	o := &owner{engine: engine, jobs: make(chan *shard, c.Logs), quiet: make(chan struct{}), periodic: mode == log.FsyncPeriodic, gather: as.gather}
 	for i := range c.Logs {
 		l, err := log.Open(logOptions(engine, filepath.Join(dir, fmt.Sprint(i)), mode, grow, pool))
 		if err != nil {
@@ -119,7 +131,7 @@ func startOwner(engine ring.Engine, dir string, c Cell, mode log.FsyncMode, grow
 		o.logs = append(o.logs, s)
 	}
 	o.inbox = sched.NewInbox[*task](func() { o.run.Wake() })
-	o.run = sched.NewExecutor(sched.ExecutorOptions{CPU: -1}, o)
+	o.run = sched.NewExecutor(as.ExecutorOptions, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	o.cancel = cancel
 	o.ended.Go(func() { _ = o.run.Run(ctx) }) // returns nil
@@ -162,12 +174,11 @@ func (o *owner) closeLogs() error {
 // Step implements sched.Stepper.
 func (o *owner) Step(now int64) (again bool, wakeAt int64) {
 	o.micros = uint64(time.Now().UnixMicro())
-	for range stepTasksMax {
-		n, ok := o.inbox.Pop()
-		if !ok {
-			break
-		}
-		o.take(n.Value)
+	o.takeAll()
+	if o.gather && len(o.outcomes) > 0 {
+		o.settle()
+		runtime.Gosched()
+		o.takeAll()
 	}
 	wakeAt = o.tick(now)
 	o.submit() // the disk first, as in the broker
@@ -180,6 +191,16 @@ func (o *owner) Step(now int64) (again bool, wakeAt int64) {
 		close(o.quiet)
 	}
 	return !o.inbox.Empty(), wakeAt
+}
+
+func (o *owner) takeAll() {
+	for range stepTasksMax {
+		n, ok := o.inbox.Pop()
+		if !ok {
+			return
+		}
+		o.take(n.Value)
+	}
 }
 
 func (o *owner) take(t *task) {

@@ -18,7 +18,7 @@ func TestStoppedOwnerBeginsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Cell{Writers: 1, Logs: 4, Bytes: 100, Fsync: "periodic"}
-	o, err := startOwner(engine, t.TempDir(), c, log.FsyncPeriodic, true, wire.NewPool(1<<20))
+	o, err := startOwner(engine, t.TempDir(), c, log.FsyncPeriodic, true, wire.NewPool(1<<20), asUsual())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -249,7 +249,7 @@ func (r *runner) engine(ctx context.Context, kind string, c Cell, t turn) (Measu
 	if err != nil {
 		return Measure{}, err
 	}
-	m, err := runEngine(ctx, kind, dir, c, t)
+	m, err := runEngine(ctx, kind, dir, c, t, asUsual())
 	err = errors.Join(err, r.fs.RemoveAll(dir), r.fs.SyncDir(r.dir))
 	runtime.GC() // what this turn left is not collected in the next one
 	return m, err
