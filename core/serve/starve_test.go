@@ -32,9 +32,13 @@ type fountain struct {
 	st *core.Stream
 }
 
-// floodDepth is how many publishes of one stream are under way: fewer than its queue takes, so that the
-// next one never waits on the executor that has to make room for it.
-const floodDepth = 32
+// floodDepth is how many publishes of one stream are under way, of floodRecords each: fewer than its queue
+// takes, so that the next one never waits on the executor that has to make room for it; and few, since
+// what is looked for is a ping that waits for a processor and not for its turn in a queue.
+const (
+	floodDepth   = 8
+	floodRecords = 8
+)
 
 func (n *fountain) Published(uint64, core.PublishResult) {
 	n.f.answered.Add(1)
@@ -49,7 +53,7 @@ func (n *fountain) next() {
 	buf := n.f.w.pool.Get(32 + len(n.f.sec))
 	copy(buf.Bytes()[32:], n.f.sec)
 	err := n.f.w.broker.Publish(context.Background(), &core.PublishRequest{
-		Stream: n.st, Buf: buf, Pos: 32, SectionLen: len(n.f.sec), Count: 64, PayloadBytes: 64 * 256, Acked: true, Reply: n,
+		Stream: n.st, Buf: buf, Pos: 32, SectionLen: len(n.f.sec), Count: floodRecords, PayloadBytes: floodRecords * 256, Acked: true, Reply: n,
 	})
 	if err != nil {
 		n.f.w.t.Errorf("the flood dried up: %v", err)
@@ -65,7 +69,7 @@ func (f *flood) stop() {
 
 // startFlood floods every executor: streams are spread over them one after another.
 func startFlood(w *world, executors int) *flood {
-	f := &flood{w: w, sec: section(slices.Repeat([]string{string(make([]byte, 256))}, 64)...)}
+	f := &flood{w: w, sec: section(slices.Repeat([]string{string(make([]byte, 256))}, floodRecords)...)}
 	for n := range executors {
 		name := fmt.Sprint("flood-", n)
 		w.stream(core.StreamDef{Tenant: "t2", Namespace: "default", Stream: name})
