@@ -49,6 +49,15 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 		r.Buf.Release()
 		return err
 	}
+	if b.opts.Router != nil {
+		if done, err := b.route(r); done || err != nil {
+			r.Buf.Release()
+			if done {
+				return nil
+			}
+			return err
+		}
+	}
 	// Counted before the flag is read: Drain sets the flag before it reads the count.
 	b.outstanding.Add(1)
 	if err := b.admit(ctx, s, r); err != nil {
@@ -101,8 +110,10 @@ func (b *Broker) admit(ctx context.Context, s *shard, r *PublishRequest) error {
 	if s.stream.deleted.Load() {
 		return errNoStream
 	}
-	if e := s.refuses(); e != nil {
-		return e
+	if r.owner == nil {
+		if e := s.refuses(); e != nil {
+			return e
+		}
 	}
 	cost := publishCost(r)
 	switch room := b.tryEnter(s, r.Account, cost); {

@@ -51,6 +51,10 @@ func (s *shard) claimRun(lane *sched.Lane[*task]) (n int) {
 		q.Pop(lane)
 		n++
 		bytes = next
+		if s.forwarding != nil {
+			q.Block(lane)
+			break
+		}
 	}
 	if claimed := s.pending.count - before; claimed > 0 {
 		s.exec.stats.claim(claimed)
@@ -95,6 +99,9 @@ func (s *shard) claim(t *task) bool {
 	if s.gone {
 		s.reject(t, errNoStream)
 		return true
+	}
+	if t.req.owner != nil {
+		return s.forward(t)
 	}
 	if e := s.refuses(); e != nil {
 		s.reject(t, e)
@@ -169,9 +176,7 @@ func (s *shard) jobDone(job *log.Job) {
 func (s *shard) ended(out log.Outcome) {
 	e := s.exec
 	e.markDirty(s)
-	if s.lane.Blocked() {
-		e.queue.Unblock(s.lane)
-	}
+	s.unblock()
 	e.settleLater(s, out)
 	if out.Err != nil || s.log.Err() != nil {
 		e.settle()
@@ -245,6 +250,9 @@ func (s *shard) complete(upto uint64) {
 		t := s.pending.pop()
 		s.answer(t, PublishResult{Offset: t.base, HasOffset: s.log != nil && t.req.Count > 0})
 	}
+	if s.pending.count == 0 {
+		s.drained()
+	}
 }
 
 // fail answers the publishes whose records the log gave up. Their offsets are void and will be
@@ -259,6 +267,7 @@ func (s *shard) fail(out *log.Outcome) {
 		}
 		s.reject(t, e)
 	}
+	s.drained()
 }
 
 // refusal maps an error of the log to the answer that a client gets, and remembers a failure that

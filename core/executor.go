@@ -50,6 +50,10 @@ type executor struct {
 	// how many file jobs are with the workers.
 	inflight int
 	jobs     int
+	// forwards is how many publishes are with the Forwarder.
+	forwards int
+	// unblocked: a lane may run again for which this step had no turn.
+	unblocked bool
 	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
 	periodic []*shard
 	nextTick int64
@@ -108,6 +112,9 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 		more = true
 	}
 	e.settle()
+	if e.unblocked {
+		e.unblocked, more = false, true
+	}
 	if len(e.unmarked) > 0 && !e.stopping {
 		wakeAt = earlier(wakeAt, e.nextMark)
 	}
@@ -155,6 +162,10 @@ func (e *executor) takeTasks(now int64) bool {
 			job := t.job
 			t.free()
 			s.jobDone(job)
+		case taskForwarded:
+			result := t.result
+			t.free()
+			s.forwarded(result)
 		case taskCall:
 			call := t.call
 			t.free()
@@ -262,7 +273,7 @@ func (e *executor) submit() (again bool) {
 			s.inflight++
 			e.ops = append(e.ops, op)
 			if s.lane.Blocked() {
-				e.queue.Unblock(s.lane)
+				s.unblock()
 				again = true
 			}
 		}
@@ -340,9 +351,7 @@ func earlier(a, b int64) int64 {
 // leave has the shard refuse everything from now on and let go of it when nothing is in flight.
 func (e *executor) leave(s *shard) {
 	s.gone = true
-	if s.lane.Blocked() {
-		e.queue.Unblock(s.lane)
-	}
+	s.unblock()
 	is := func(other *shard) bool { return other == s }
 	e.periodic = slices.DeleteFunc(e.periodic, is)
 	e.limited = slices.DeleteFunc(e.limited, is)
@@ -358,7 +367,7 @@ func (e *executor) release() {
 		return
 	}
 	e.leaving = slices.DeleteFunc(e.leaving, func(s *shard) bool {
-		if s.inflight != 0 || s.jobs != 0 || s.dirty || s.pending.count != 0 || s.lane.Len() != 0 {
+		if s.inflight != 0 || s.jobs != 0 || s.dirty || s.pending.count != 0 || s.lane.Len() != 0 || s.forwarding != nil {
 			return false
 		}
 		e.queue.RemoveLane(s.lane)
@@ -398,7 +407,7 @@ func (e *executor) stop() {
 }
 
 func (e *executor) finish() {
-	if e.inflight == 0 && e.jobs == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 && len(e.leaving) == 0 {
+	if e.inflight == 0 && e.jobs == 0 && e.forwards == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 && len(e.leaving) == 0 {
 		select {
 		case <-e.quiet:
 		default:

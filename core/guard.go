@@ -51,6 +51,8 @@ func (s *shard) guardClaim(lane *sched.Lane[*task], n *int) {
 			s.finish(t)
 		case changed:
 			s.reject(t, errWasTaken)
+		case t.req.owner != nil:
+			s.reject(t, wire.ErrInternal) // the Forwarder may have sent it
 		default:
 			s.reject(t, errPanicked)
 		}
@@ -106,4 +108,5 @@ func (s *shard) breakDown() {
 	for s.pending.count > 0 {
 		s.reject(s.pending.pop(), errWasTaken)
 	}
+	s.drained()
 }

@@ -70,6 +70,11 @@ type Options struct {
 	// IngressWait makes unacked publishes wait for room instead of being dropped.
 	IngressWait bool
 
+	// Router says who owns a shard, and Forwarder sends publishes there. Default: every shard is here, and
+	// nobody is asked.
+	Router    Router
+	Forwarder Forwarder
+
 	// RingRecords and RingBytes bound a shard's replay ring. Defaults 1024 and 64 MiB.
 	RingRecords int
 	RingBytes   int64
@@ -190,6 +195,9 @@ func (o Options) Validate() error {
 	}
 	if o.EventBatchMaxEvents < 1 || o.EventBatchMaxBytes < 1 || o.EventBatchMaxBytes > wire.MaxFrameBytes {
 		bad("event batch limits %d events, %d bytes are out of range", o.EventBatchMaxEvents, o.EventBatchMaxBytes)
+	}
+	if o.Router != nil && o.Forwarder == nil {
+		bad("a Router needs a Forwarder")
 	}
 	if o.FileWorkers < 1 {
 		bad("FileWorkers must be at least 1")

@@ -42,6 +42,9 @@ type shard struct {
 	jobs     int  // file jobs of the log that the workers hold
 	gone     bool // the stream was deleted: claims are refused
 
+	// forwarding is the publish that is with the Forwarder; the lane is blocked until it comes back.
+	forwarding *task
+
 	// What the guard needs to know after a panic (guard.go): the publish that is being claimed and whether
 	// the shard's state may have changed for it; that claims are being completed; the publish that is
 	// being answered.

@@ -13,10 +13,11 @@ import (
 type taskKind uint8
 
 const (
-	taskPublish taskKind = iota + 1 // a job for the shard's lane
-	taskOp                          // an operation of the shard's log ended
-	taskJob                         // a file job of the shard's log ended
-	taskCall                        // something that must happen at one point of a shard's log
+	taskPublish   taskKind = iota + 1 // a job for the shard's lane
+	taskOp                            // an operation of the shard's log ended
+	taskJob                           // a file job of the shard's log ended
+	taskForwarded                     // the shard's forwarded publish was answered
+	taskCall                          // something that must happen at one point of a shard's log
 )
 
 // task is what travels into an executor's inbox. It belongs to the sender until it is pushed and to
@@ -36,9 +37,10 @@ type task struct {
 	time      uint64 // append time, us
 	duplicate bool
 
-	op   *ring.Op // taskOp
-	job  *log.Job // taskJob
-	call func()   // taskCall
+	op     *ring.Op      // taskOp
+	job    *log.Job      // taskJob
+	result PublishResult // taskForwarded
+	call   func()        // taskCall
 }
 
 var taskPool = sync.Pool{New: func() any {
@@ -58,12 +60,13 @@ func (t *task) free() {
 	t.shard, t.req, t.cost = nil, PublishRequest{}, 0
 	t.base, t.digest, t.time, t.duplicate = 0, 0, 0, false
 	t.op, t.job, t.call = nil, nil, nil
+	t.result = PublishResult{}
 	taskPool.Put(t)
 }
 
 // joins says whether t may be claimed together with its neighbours in the lane. Every other publish is
 // claimed alone, and nothing overtakes it (PUB-8); it may still share the log's write with others.
-func (t *task) joins() bool { return t.req.Count != 0 && !t.req.Idempotent }
+func (t *task) joins() bool { return t.req.Count != 0 && !t.req.Idempotent && t.req.owner == nil }
 
 // section is the records section of a publish task.
 func (t *task) section() []byte {
