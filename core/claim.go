@@ -288,6 +288,8 @@ func (s *shard) refusal(err error, claimed bool) *wire.Error {
 		return errDiskFull
 	case errors.Is(err, log.ErrTooLarge):
 		return errTooLarge
+	case errors.Is(err, log.ErrReset):
+		return errReset
 	case errors.Is(err, log.ErrClosed):
 		return errDraining
 	}
