@@ -25,6 +25,7 @@ func (a *Account) Used() int64 { return a.budget.Used() }
 
 var (
 	errDraining  = wire.NewError(wire.CodeDraining, "the broker is shutting down")
+	errGone      = errNoStream.WithRetry(wire.RetryUnknown)
 	errNoStream  = wire.NewError(wire.CodeNotFound, "the stream was deleted")
 	errNoRecords = wire.NewError(wire.CodeInvalidRequest, "an idempotent publish must hold a record")
 	errQueueFull = wire.NewError(wire.CodeOverloaded, "publish queue full").WithReason("publish_queue_full", 10)
@@ -68,7 +69,7 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 	t := newTask(taskPublish, s)
 	t.req = *r
 	t.cost = publishCost(r)
-	if r.AckOnQueue && r.Reply != nil {
+	if r.AckOnQueue && r.Reply != nil && s.replica.Load() == nil {
 		t.req.Reply = nil
 		r.Reply.Published(r.Tag, PublishResult{})
 	}

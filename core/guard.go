@@ -106,7 +106,10 @@ func (s *shard) breakDown() {
 		s.retreat(s.log.Fail(errBroken).Committed)
 	}
 	for s.pending.count > 0 {
-		s.reject(s.pending.pop(), errWasTaken)
+		s.discard(s.pending.pop(), errWasTaken)
+	}
+	if r := s.replica.Load(); r != nil {
+		r.held, r.expired = 0, 0
 	}
 	s.drained()
 }

@@ -23,9 +23,14 @@ func (b *Broker) Reset(st *Stream, shard uint32) error {
 }
 
 func (s *shard) reset() {
-	if s.log == nil || s.gone {
+	if s.gone {
 		return
 	}
 	s.exec.settle() // what was committed until now counts
-	s.ended(s.log.Reset())
+	if r := s.replica.Load(); r != nil {
+		r.abandon(s, errReset)
+	}
+	if s.log != nil {
+		s.ended(s.log.Reset())
+	}
 }

@@ -29,8 +29,12 @@ type shard struct {
 	pending deque
 	parts   []fanout.Part // scratch of complete
 
-	// visible is one past the last record that was given to the replay ring and the subscribers.
-	// Written by the executor, read by anyone.
+	// replica is set when the shard has a majority to wait for. Written by the executor; what it points to
+	// is the executor's.
+	replica atomic.Pointer[replica]
+
+	// visible is one past the last record that was given to the replay ring and the subscribers: no reader
+	// gets more, wherever it reads. Written by the executor, read by anyone.
 	visible atomic.Uint64
 	replay  *fanout.Ring
 	readers *fanout.Registry // snapshot for anyone
