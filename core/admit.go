@@ -25,6 +25,7 @@ func (a *Account) Used() int64 { return a.budget.Used() }
 
 var (
 	errDraining  = wire.NewError(wire.CodeDraining, "the broker is shutting down")
+	errGone      = errNoStream.WithRetry(wire.RetryUnknown)
 	errNoStream  = wire.NewError(wire.CodeNotFound, "the stream was deleted")
 	errNoRecords = wire.NewError(wire.CodeInvalidRequest, "an idempotent publish must hold a record")
 	errQueueFull = wire.NewError(wire.CodeOverloaded, "publish queue full").WithReason("publish_queue_full", 10)
@@ -49,6 +50,15 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 		r.Buf.Release()
 		return err
 	}
+	if b.opts.Router != nil {
+		if done, err := b.route(r); done || err != nil {
+			r.Buf.Release()
+			if done {
+				return nil
+			}
+			return err
+		}
+	}
 	// Counted before the flag is read: Drain sets the flag before it reads the count.
 	b.outstanding.Add(1)
 	if err := b.admit(ctx, s, r); err != nil {
@@ -59,7 +69,7 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 	t := newTask(taskPublish, s)
 	t.req = *r
 	t.cost = publishCost(r)
-	if r.AckOnQueue && r.Reply != nil {
+	if r.AckOnQueue && r.Reply != nil && s.replica.Load() == nil {
 		t.req.Reply = nil
 		r.Reply.Published(r.Tag, PublishResult{})
 	}
@@ -101,8 +111,10 @@ func (b *Broker) admit(ctx context.Context, s *shard, r *PublishRequest) error {
 	if s.stream.deleted.Load() {
 		return errNoStream
 	}
-	if e := s.refuses(); e != nil {
-		return e
+	if r.owner == nil {
+		if e := s.refuses(); e != nil {
+			return e
+		}
 	}
 	cost := publishCost(r)
 	switch room := b.tryEnter(s, r.Account, cost); {

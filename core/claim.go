@@ -51,6 +51,10 @@ func (s *shard) claimRun(lane *sched.Lane[*task]) (n int) {
 		q.Pop(lane)
 		n++
 		bytes = next
+		if s.forwarding != nil {
+			q.Block(lane)
+			break
+		}
 	}
 	if claimed := s.pending.count - before; claimed > 0 {
 		s.exec.stats.claim(claimed)
@@ -95,6 +99,9 @@ func (s *shard) claim(t *task) bool {
 	if s.gone {
 		s.reject(t, errNoStream)
 		return true
+	}
+	if t.req.owner != nil {
+		return s.forward(t)
 	}
 	if e := s.refuses(); e != nil {
 		s.reject(t, e)
@@ -169,9 +176,7 @@ func (s *shard) jobDone(job *log.Job) {
 func (s *shard) ended(out log.Outcome) {
 	e := s.exec
 	e.markDirty(s)
-	if s.lane.Blocked() {
-		e.queue.Unblock(s.lane)
-	}
+	s.unblock()
 	e.settleLater(s, out)
 	if out.Err != nil || s.log.Err() != nil {
 		e.settle()
@@ -198,15 +203,25 @@ func (s *shard) retreat(committed uint64) {
 	}
 }
 
-// complete makes everything below upto visible, in the order of the claims: replay ring, one
-// envelope for all subscribers, then the answers (broker.md 1.6).
-func (s *shard) complete(upto uint64) {
-	from := s.pending.first
-	n := 0
+// complete makes everything below committed visible, in the order of the claims: replay ring, one
+// envelope for all subscribers, then the answers (broker.md 1.6). On a replicated shard it stops at the
+// mark.
+func (s *shard) complete(committed uint64) {
+	r := s.replica.Load()
+	if r == nil {
+		s.completeTo(committed)
+		return
+	}
+	n := s.completeTo(r.covered(committed, s.visible.Load()))
+	r.hold(s, n, committed)
+}
+
+// completeTo completes what ends at or below upto, and returns how many publishes that were.
+func (s *shard) completeTo(upto uint64) (n int) {
 	s.parts = s.parts[:0]
 	var records, bytes uint64
 	for ; n < s.pending.count; n++ {
-		t := s.pending.ring[(from+n)&(len(s.pending.ring)-1)]
+		t := s.pending.at(n)
 		if t.base+uint64(t.req.Count) > upto {
 			break
 		}
@@ -221,7 +236,7 @@ func (s *shard) complete(upto uint64) {
 		bytes += uint64(t.req.PayloadBytes)
 	}
 	if n == 0 {
-		return
+		return 0
 	}
 	if len(s.parts) > 0 {
 		for i := range s.parts {
@@ -243,21 +258,48 @@ func (s *shard) complete(upto uint64) {
 	}
 	for range n {
 		t := s.pending.pop()
-		s.answer(t, PublishResult{Offset: t.base, HasOffset: s.log != nil && t.req.Count > 0})
-	}
-}
-
-// fail answers the publishes whose records the log gave up. Their offsets are void and will be
-// given to others.
-func (s *shard) fail(out *log.Outcome) {
-	e := s.refusal(out.Err, true)
-	for s.pending.count > 0 {
-		t := s.pending.pop()
-		if t.duplicate && t.base+uint64(t.req.Count) <= out.Committed {
-			s.answer(t, PublishResult{Offset: t.base, HasOffset: true})
+		if t.stays {
+			s.drop(t)
 			continue
 		}
-		s.reject(t, e)
+		s.answer(t, PublishResult{Offset: t.base, HasOffset: s.log != nil && t.req.Count > 0})
+	}
+	if s.pending.count == 0 {
+		s.drained()
+	}
+	return n
+}
+
+// fail answers the publishes whose records the log gave up. Their offsets are void and will be given to
+// others. What is committed and waits for its majority goes on waiting.
+func (s *shard) fail(out *log.Outcome) {
+	e := s.refusal(out.Err, true)
+	r := s.replica.Load()
+	if r != nil {
+		r.held, r.expired = 0, 0
+	}
+	kept := true // so far: what is committed lies in front, but for duplicates of it
+	for range s.pending.count {
+		t := s.pending.pop()
+		committed := t.base+uint64(t.req.Count) <= out.Committed
+		switch {
+		case committed && r != nil && (kept || t.duplicate):
+			if t.stays {
+				r.expired++
+			}
+			s.pending.push(t)
+		case committed && t.duplicate:
+			s.answer(t, PublishResult{Offset: t.base, HasOffset: true})
+		default:
+			kept = false
+			s.discard(t, e)
+		}
+	}
+	if r != nil {
+		s.exec.completeLater(s)
+	}
+	if s.pending.count == 0 {
+		s.drained()
 	}
 }
 
@@ -279,6 +321,8 @@ func (s *shard) refusal(err error, claimed bool) *wire.Error {
 		return errDiskFull
 	case errors.Is(err, log.ErrTooLarge):
 		return errTooLarge
+	case errors.Is(err, log.ErrReset):
+		return errReset
 	case errors.Is(err, log.ErrClosed):
 		return errDraining
 	}
@@ -315,6 +359,15 @@ func (s *shard) reject(t *task, e *wire.Error) {
 	s.answer(t, PublishResult{Err: e})
 }
 
+// discard ends a publish with an error, unless it was answered before.
+func (s *shard) discard(t *task, e *wire.Error) {
+	if t.stays {
+		s.drop(t)
+		return
+	}
+	s.reject(t, e)
+}
+
 // answer ends a publish: its answer, its buffer, its permits.
 func (s *shard) answer(t *task, r PublishResult) {
 	if t.req.Reply != nil {
@@ -325,14 +378,20 @@ func (s *shard) answer(t *task, r PublishResult) {
 	s.finish(t)
 }
 
-// finish ends a publish that was answered.
+// finish ends a publish that was answered. One that stays keeps its records and their bytes.
 func (s *shard) finish(t *task) {
-	t.req.Buf.Release()
-	b := s.exec.b
 	s.exec.admission.Leave(s.account)
-	b.inflight.Release(t.cost)
+	if !t.stays {
+		s.drop(t)
+	}
+	s.exec.stats.finished++
+	s.exec.b.finished(1)
+}
+
+// drop lets go of a publish: its buffer and the bytes that it held.
+func (s *shard) drop(t *task) {
+	t.req.Buf.Release()
+	s.exec.b.inflight.Release(t.cost)
 	t.req.Account.release(t.cost)
 	t.free()
-	s.exec.stats.finished++
-	b.finished(1)
 }

@@ -50,6 +50,10 @@ type executor struct {
 	// how many file jobs are with the workers.
 	inflight int
 	jobs     int
+	// forwards is how many publishes are with the Forwarder.
+	forwards int
+	// unblocked: a lane may run again for which this step had no turn.
+	unblocked bool
 	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
 	periodic []*shard
 	nextTick int64
@@ -66,7 +70,12 @@ type executor struct {
 	hand   int
 	// leaving are shards of deleted streams that have something in flight or queued.
 	leaving []*shard
-	micros  uint64 // the present in this step, us since the epoch
+	// holding are the replicated shards that hold something back, nextHeld is when they are looked at next
+	// and nextRecheck when that is for their marks.
+	holding               []*shard
+	nextHeld, nextRecheck int64
+	micros                uint64 // the present in this step, us since the epoch
+	now                   int64  // the same on the scale of sched.Mono
 
 	// quiet is closed when the executor was told to stop and nothing is in flight any more.
 	quiet    chan struct{}
@@ -95,7 +104,7 @@ func newExecutor(b *Broker, id int, engine ring.Engine) *executor {
 // Step takes what came in, claims what is queued, and submits what the logs have ready: one system
 // call for the groups of all of them (design.md 3).
 func (e *executor) Step(now int64) (again bool, wakeAt int64) {
-	e.micros = uint64(e.b.opts.Now().UnixMicro())
+	e.micros, e.now = uint64(e.b.opts.Now().UnixMicro()), now
 	more := e.takeTasks(now)
 	if e.claimJobs() {
 		more = true
@@ -108,6 +117,10 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 		more = true
 	}
 	e.settle()
+	wakeAt = earlier(wakeAt, e.recheck(now))
+	if e.unblocked {
+		e.unblocked, more = false, true
+	}
 	if len(e.unmarked) > 0 && !e.stopping {
 		wakeAt = earlier(wakeAt, e.nextMark)
 	}
@@ -155,6 +168,14 @@ func (e *executor) takeTasks(now int64) bool {
 			job := t.job
 			t.free()
 			s.jobDone(job)
+		case taskMark:
+			t.free()
+			s.replica.Load().moved.Store(false)
+			e.completeLater(s)
+		case taskForwarded:
+			result := t.result
+			t.free()
+			s.forwarded(result)
 		case taskCall:
 			call := t.call
 			t.free()
@@ -262,7 +283,7 @@ func (e *executor) submit() (again bool) {
 			s.inflight++
 			e.ops = append(e.ops, op)
 			if s.lane.Blocked() {
-				e.queue.Unblock(s.lane)
+				s.unblock()
 				again = true
 			}
 		}
@@ -340,9 +361,7 @@ func earlier(a, b int64) int64 {
 // leave has the shard refuse everything from now on and let go of it when nothing is in flight.
 func (e *executor) leave(s *shard) {
 	s.gone = true
-	if s.lane.Blocked() {
-		e.queue.Unblock(s.lane)
-	}
+	s.unblock()
 	is := func(other *shard) bool { return other == s }
 	e.periodic = slices.DeleteFunc(e.periodic, is)
 	e.limited = slices.DeleteFunc(e.limited, is)
@@ -358,7 +377,10 @@ func (e *executor) release() {
 		return
 	}
 	e.leaving = slices.DeleteFunc(e.leaving, func(s *shard) bool {
-		if s.inflight != 0 || s.jobs != 0 || s.dirty || s.pending.count != 0 || s.lane.Len() != 0 {
+		if s.inflight == 0 && s.jobs == 0 && !s.dirty {
+			s.unheld(errGone)
+		}
+		if s.inflight != 0 || s.jobs != 0 || s.dirty || s.pending.count != 0 || s.lane.Len() != 0 || s.forwarding != nil {
 			return false
 		}
 		e.queue.RemoveLane(s.lane)
@@ -398,7 +420,10 @@ func (e *executor) stop() {
 }
 
 func (e *executor) finish() {
-	if e.inflight == 0 && e.jobs == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 && len(e.leaving) == 0 {
+	if e.inflight == 0 && e.jobs == 0 && e.forwards == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 && len(e.leaving) == 0 && !e.awaitsMajority() {
+		for _, s := range e.holding {
+			s.unheld(errDraining)
+		}
 		select {
 		case <-e.quiet:
 		default:

@@ -51,6 +51,8 @@ func (s *shard) guardClaim(lane *sched.Lane[*task], n *int) {
 			s.finish(t)
 		case changed:
 			s.reject(t, errWasTaken)
+		case t.req.owner != nil:
+			s.reject(t, wire.ErrInternal) // the Forwarder may have sent it
 		default:
 			s.reject(t, errPanicked)
 		}
@@ -104,6 +106,10 @@ func (s *shard) breakDown() {
 		s.retreat(s.log.Fail(errBroken).Committed)
 	}
 	for s.pending.count > 0 {
-		s.reject(s.pending.pop(), errWasTaken)
+		s.discard(s.pending.pop(), errWasTaken)
 	}
+	if r := s.replica.Load(); r != nil {
+		r.held, r.expired = 0, 0
+	}
+	s.drained()
 }

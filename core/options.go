@@ -70,6 +70,14 @@ type Options struct {
 	// IngressWait makes unacked publishes wait for room instead of being dropped.
 	IngressWait bool
 
+	// Router says who owns a shard, and Forwarder sends publishes there. Default: every shard is here, and
+	// nobody is asked.
+	Router    Router
+	Forwarder Forwarder
+
+	// QuorumTimeout is how long a publish of a replicated shard waits for its majority. Default 5 s.
+	QuorumTimeout time.Duration
+
 	// RingRecords and RingBytes bound a shard's replay ring. Defaults 1024 and 64 MiB.
 	RingRecords int
 	RingBytes   int64
@@ -122,6 +130,7 @@ func (o Options) withDefaults() Options {
 	o.PublishQueueDepth = cmp.Or(o.PublishQueueDepth, 64)
 	o.PublishQueueFactor = cmp.Or(o.PublishQueueFactor, 4)
 	o.PublishQueueWait = cmp.Or(o.PublishQueueWait, 2*time.Second)
+	o.QuorumTimeout = cmp.Or(o.QuorumTimeout, 5*time.Second)
 	o.RingRecords = cmp.Or(o.RingRecords, 1024)
 	o.RingBytes = cmp.Or(o.RingBytes, 64<<20)
 	o.RetainedBytes = cmp.Or(o.RetainedBytes, 256<<20)
@@ -190,6 +199,12 @@ func (o Options) Validate() error {
 	}
 	if o.EventBatchMaxEvents < 1 || o.EventBatchMaxBytes < 1 || o.EventBatchMaxBytes > wire.MaxFrameBytes {
 		bad("event batch limits %d events, %d bytes are out of range", o.EventBatchMaxEvents, o.EventBatchMaxBytes)
+	}
+	if o.QuorumTimeout < 0 {
+		bad("QuorumTimeout %v is negative", o.QuorumTimeout)
+	}
+	if o.Router != nil && o.Forwarder == nil {
+		bad("a Router needs a Forwarder")
 	}
 	if o.FileWorkers < 1 {
 		bad("FileWorkers must be at least 1")

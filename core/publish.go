@@ -35,6 +35,8 @@ type PublishRequest struct {
 	// Reply is told the outcome once, with Tag; nil when nobody waits.
 	Reply Replier
 	Tag   uint64
+
+	owner *wire.Owner // not nil: it goes there. Set by Publish.
 }
 
 // Replier takes the outcome of a publish. Published is called by an executor, at most once per
@@ -51,6 +53,8 @@ type PublishResult struct {
 	HasOffset bool
 	Err       *wire.Error
 	Refused   *Refusal
+	// Owner is the broker that a forwarded publish went to, whatever became of it; nil for the others.
+	Owner *wire.Owner
 }
 
 // RefusalKind says why an idempotent or conditional publish was refused (wire.md 4.2).
@@ -62,6 +66,7 @@ const (
 	RefusedExpired
 	RefusedReused
 	RefusedOffset
+	RefusedNotLeader
 )
 
 // Refusal is the answer to an idempotent or conditional publish that was not applied.
@@ -71,6 +76,8 @@ type Refusal struct {
 	Expected uint64
 	// Tail is the next offset of the shard, with RefusedOffset.
 	Tail uint64
+	// Owner leads the shard, with RefusedNotLeader.
+	Owner *wire.Owner
 }
 
 func (r *Refusal) Error() string {
@@ -85,6 +92,8 @@ func (r *Refusal) Error() string {
 		return "sequence was used with other payloads"
 	case RefusedOffset:
 		return fmt.Sprintf("offset mismatch: the next offset is %d", r.Tail)
+	case RefusedNotLeader:
+		return "not leader: " + r.Owner.NodeID + " leads the shard"
 	}
 	return "refused"
 }

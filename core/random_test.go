@@ -162,7 +162,7 @@ func nap(d time.Duration) { <-time.NewTimer(d).C }
 // hole, or it is told where to go on.
 func randomReader(t *testing.T, rng *rand.Rand, b *Broker, st *Stream) {
 	shard := uint32(rng.IntN(lifeShards))
-	tail := st.shards[shard].log.Committed()
+	tail := st.shards[shard].visible.Load()
 	req := &SubscribeRequest{Stream: st, Shard: shard, Start: at(rng.Uint64N(tail + 1)), Shape: wire.FlagEvOffsets, Lagged: true}
 	switch rng.IntN(4) {
 	case 0:

@@ -63,11 +63,13 @@ func (b *Broker) FindStream(tenant, namespace, stream string) (*Stream, error) {
 // for nothing but the disk: never call it on an executor. It returns a *CursorError when the offset
 // is outside what is kept, else a *wire.Error.
 func (b *Broker) ReadPage(r *ReadRequest) (*ReadPage, error) {
-	l, err := b.readable(r.Stream, r.Shard)
+	sh, err := b.readable(r.Stream, r.Shard)
 	if err != nil {
 		return nil, err
 	}
-	base, tail := l.Base(), l.Committed()
+	l := sh.log
+	tail := sh.visible.Load() // first: retention may move the base up to it
+	base := l.Base()
 	switch {
 	case r.From < base:
 		return nil, &CursorError{TooOld: true, Requested: r.From, Available: base}
@@ -85,7 +87,7 @@ func (b *Broker) ReadPage(r *ReadRequest) (*ReadPage, error) {
 		w.bytes = int(min(r.MaxBytes, ReadBytesMax))
 	}
 	for w.more() {
-		page, err := l.Read(w.page.Next, w.bytes)
+		page, err := l.ReadUntil(w.page.Next, w.end, w.bytes)
 		if err != nil {
 			if len(w.page.Records) > 0 {
 				break // what was read is right; the next page says what is wrong
@@ -110,19 +112,23 @@ func (b *Broker) ReadPage(r *ReadRequest) (*ReadPage, error) {
 // OffsetForTime returns the first kept offset that was appended at or after a time in microseconds
 // since the epoch; ok is false when there is none yet. It reads files: never call it on an executor.
 func (b *Broker) OffsetForTime(st *Stream, shard uint32, micros uint64) (offset uint64, ok bool, err error) {
-	l, err := b.readable(st, shard)
+	sh, err := b.readable(st, shard)
 	if err != nil {
 		return 0, false, err
 	}
-	offset, ok, err = l.OffsetForTime(micros)
+	end := sh.visible.Load()
+	offset, ok, err = sh.log.OffsetForTime(micros)
 	if err != nil {
 		return 0, false, readError(err)
 	}
-	return offset, ok, nil
+	if !ok || offset >= end {
+		return 0, false, nil
+	}
+	return offset, true, nil
 }
 
-// readable is the log of a shard.
-func (b *Broker) readable(st *Stream, shard uint32) (*log.Log, error) {
+// readable is a shard with a log. What may be read of that ends at visible.
+func (b *Broker) readable(st *Stream, shard uint32) (*shard, error) {
 	sh, err := st.shard(shard)
 	switch {
 	case err != nil:
@@ -133,7 +139,7 @@ func (b *Broker) readable(st *Stream, shard uint32) (*log.Log, error) {
 	if e := sh.fence.Load(); e != nil {
 		return nil, e
 	}
-	return sh.log, nil
+	return sh, nil
 }
 
 // readError maps an error of reading a log; reading again may work.

@@ -56,10 +56,10 @@ func (s *shard) limit() {
 	}
 }
 
-// look takes out of the log what its bounds do not allow. What is committed is safe to delete: there
-// is no other broker that may need it (LOG-16).
+// look takes out of the log what its bounds do not allow. What readers may see is safe to delete: no other
+// broker may need it, because a majority holds it (LOG-16).
 func (s *shard) look() {
-	s.log.Retain(uint64(s.exec.b.opts.Now().UnixMicro()), s.log.Committed())
+	s.log.Retain(uint64(s.exec.b.opts.Now().UnixMicro()), s.visible.Load())
 	s.exec.markDirty(s)
 }
 

@@ -29,8 +29,12 @@ type shard struct {
 	pending deque
 	parts   []fanout.Part // scratch of complete
 
-	// visible is one past the last record that was given to the replay ring and the subscribers.
-	// Written by the executor, read by anyone.
+	// replica is set when the shard has a majority to wait for. Written by the executor; what it points to
+	// is the executor's.
+	replica atomic.Pointer[replica]
+
+	// visible is one past the last record that was given to the replay ring and the subscribers: no reader
+	// gets more, wherever it reads. Written by the executor, read by anyone.
 	visible atomic.Uint64
 	replay  *fanout.Ring
 	readers *fanout.Registry // snapshot for anyone
@@ -41,6 +45,9 @@ type shard struct {
 	inflight int  // operations of the log that the engine holds
 	jobs     int  // file jobs of the log that the workers hold
 	gone     bool // the stream was deleted: claims are refused
+
+	// forwarding is the publish that is with the Forwarder; the lane is blocked until it comes back.
+	forwarding *task
 
 	// What the guard needs to know after a panic (guard.go): the publish that is being claimed and whether
 	// the shard's state may have changed for it; that claims are being completed; the publish that is

@@ -16,7 +16,7 @@ import (
 // How history meets the live feed without a gap or a duplicate (SUB-8, HZ-14). A reader that starts
 // at the tail joins at once. Any other one reads the log, page by page at its own pace, and is in no
 // registry meanwhile: nothing queues for it, so nothing can overflow, however slow it is (SUB-10).
-// Once it has all that is committed it asks the executor to join. There, at one point of the log,
+// Once it has all that is visible it asks the executor to join. There, at one point of the log,
 // either the replay ring reaches back to where the reader is: then it is registered from that point
 // on and takes the ring's batches as its backlog; or the log has run away from it, and it reads on.
 // The ring holds the newest records, so a reader that keeps up at all joins.
@@ -91,7 +91,8 @@ func (b *Broker) Subscribe(ctx context.Context, r *SubscribeRequest) (*Subscript
 // place decides where the subscription starts.
 func (s *Subscription) place() error {
 	if s.req.Start.Kind != wire.StartLatest && s.shard.log != nil {
-		if err := s.setStart(s.shard.log.Base(), s.shard.log.Committed()); err != nil {
+		tail := s.shard.visible.Load() // first: retention may move the base up to it
+		if err := s.setStart(s.shard.log.Base(), tail); err != nil {
 			return err
 		}
 		s.newSubscriber()
@@ -283,7 +284,7 @@ const (
 	historyPageMax = 1 << 20
 )
 
-// sendHistory sends committed records until there are no more at the moment. Each page is written
+// sendHistory sends visible records until there are no more at the moment. Each page is written
 // before the next is read, so a slow reader slows the reading.
 func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCause, error) {
 	pos := s.position.Load()
@@ -292,7 +293,7 @@ func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCa
 		if err := ctx.Err(); err != nil {
 			return EndSink, err
 		}
-		page, err := s.shard.log.Read(pos, size)
+		page, err := s.shard.log.ReadUntil(pos, s.shard.visible.Load(), size)
 		if err != nil {
 			return EndStorage, err
 		}
@@ -310,7 +311,7 @@ func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCa
 		size = min(2*size, historyPageMax)
 		s.position.Store(pos)
 		f.SkipTo(pos)
-		if pos >= s.shard.log.Committed() {
+		if pos >= s.shard.visible.Load() {
 			break
 		}
 	}

@@ -210,6 +210,7 @@ func TestDeletedStreamEndsItsReaders(t *testing.T) {
 	st := stream(t, b, StreamDef{Durable: true})
 	live := newReader(t, wire.FlagEvOffsets)
 	sub := subscribe(t, b, &SubscribeRequest{Stream: st, Start: earliest}, live)
+	eventually(t, "the reader has joined", sub.joined.Load) // history that is not read yet is cut short
 	publish(t, b, st, "last")
 	if err := b.DeleteStream(t.Context(), "t", "n", "s"); err != nil {
 		t.Fatal(err)

@@ -13,10 +13,12 @@ import (
 type taskKind uint8
 
 const (
-	taskPublish taskKind = iota + 1 // a job for the shard's lane
-	taskOp                          // an operation of the shard's log ended
-	taskJob                         // a file job of the shard's log ended
-	taskCall                        // something that must happen at one point of a shard's log
+	taskPublish   taskKind = iota + 1 // a job for the shard's lane
+	taskOp                            // an operation of the shard's log ended
+	taskJob                           // a file job of the shard's log ended
+	taskMark                          // the shard's mark moved
+	taskForwarded                     // the shard's forwarded publish was answered
+	taskCall                          // something that must happen at one point of a shard's log
 )
 
 // task is what travels into an executor's inbox. It belongs to the sender until it is pushed and to
@@ -35,10 +37,15 @@ type task struct {
 	digest    uint64
 	time      uint64 // append time, us
 	duplicate bool
+	// deadline is when it has waited for its majority too long, on the scale of sched.Mono; 0 = it does not
+	// wait. stays: it was answered and is kept until its records are visible.
+	deadline int64
+	stays    bool
 
-	op   *ring.Op // taskOp
-	job  *log.Job // taskJob
-	call func()   // taskCall
+	op     *ring.Op      // taskOp
+	job    *log.Job      // taskJob
+	result PublishResult // taskForwarded
+	call   func()        // taskCall
 }
 
 var taskPool = sync.Pool{New: func() any {
@@ -57,13 +64,15 @@ func newTask(kind taskKind, s *shard) *task {
 func (t *task) free() {
 	t.shard, t.req, t.cost = nil, PublishRequest{}, 0
 	t.base, t.digest, t.time, t.duplicate = 0, 0, 0, false
+	t.deadline, t.stays = 0, false
 	t.op, t.job, t.call = nil, nil, nil
+	t.result = PublishResult{}
 	taskPool.Put(t)
 }
 
 // joins says whether t may be claimed together with its neighbours in the lane. Every other publish is
 // claimed alone, and nothing overtakes it (PUB-8); it may still share the log's write with others.
-func (t *task) joins() bool { return t.req.Count != 0 && !t.req.Idempotent }
+func (t *task) joins() bool { return t.req.Count != 0 && !t.req.Idempotent && t.req.owner == nil }
 
 // section is the records section of a publish task.
 func (t *task) section() []byte {
@@ -87,6 +96,9 @@ func (d *deque) push(t *task) {
 	d.ring[(d.first+d.count)&(len(d.ring)-1)] = t
 	d.count++
 }
+
+// at is the i-th task from the front.
+func (d *deque) at(i int) *task { return d.ring[(d.first+i)&(len(d.ring)-1)] }
 
 func (d *deque) pop() *task {
 	t := d.ring[d.first]

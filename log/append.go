@@ -18,7 +18,7 @@ func (l *Log) Append(e *Entry, nowMicros uint64) (first uint64, err error) {
 		return 0, ErrClosed
 	case l.poison != nil:
 		return 0, l.poison
-	case l.fail != nil:
+	case l.fail != nil || l.reset:
 		return 0, ErrGroupFull // its offsets are not free yet
 	}
 	h := entryHeader{version: entryVersion, kind: e.Kind, count: e.Count, section: uint32(len(e.Section))}
@@ -136,6 +136,8 @@ func (l *Log) OpDone(op *ring.Op) Outcome {
 	switch {
 	case l.poison != nil:
 		return l.voidAll(l.poison)
+	case err == nil && l.reset:
+		l.cutBack(g, ErrReset)
 	case err == nil:
 		l.commitGroup(g)
 		if l.fail != nil {
@@ -146,6 +148,9 @@ func (l *Log) OpDone(op *ring.Op) Outcome {
 		return l.poisoned(err)
 	default:
 		l.writeFailed(g, err)
+		if l.reset {
+			l.fail.err = ErrReset
+		}
 	}
 	return l.outcome()
 }

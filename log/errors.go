@@ -9,6 +9,8 @@ import (
 var (
 	// ErrGroupFull: the entry was not taken; try again after the next OpDone or JobDone.
 	ErrGroupFull = errors.New("log: group is full")
+	// ErrReset: Reset gave the entries up. They may have been on the disk for a while.
+	ErrReset = errors.New("log: reset")
 	// ErrPoisoned: a sync failed once, or the log could not be cut back after a failed write.
 	// Nothing is accepted until the process restarts (HZ-2). The cause is wrapped beside it.
 	ErrPoisoned = errors.New("log: poisoned by an earlier disk failure")

@@ -25,13 +25,38 @@ var errShort = &ring.Error{Op: "write", Class: ring.ErrIO, Err: io.ErrShortWrite
 // writeFailed begins the way back from a failed write of g.
 func (l *Log) writeFailed(g *group, err error) {
 	l.stats.failedWrites.Add(1)
+	l.cutBack(g, fmt.Errorf("log: write: %w", err))
+}
+
+// cutBack gives up g and what is staged behind it: its segment is cut where it began.
+func (l *Log) cutBack(g *group, err error) {
 	t := g.tail
-	l.fail = &failure{err: fmt.Errorf("log: write: %w", err), tail: t, at: g.start}
+	l.fail = &failure{err: err, tail: t, at: g.start}
 	if c := l.cur; c != nil && c != t {
 		l.abandon(c)
 	}
 	l.cur = nil
 	l.retired = slices.DeleteFunc(l.retired, func(r *tail) bool { return r == t })
+}
+
+// Reset voids everything that is not committed. What is staged goes at once or, when its segment has
+// to be cut for it, with a job; a group in flight is cut off when it has come back, written or not. The
+// Outcome that voids the offsets carries ErrReset, unless the disk has failed on its own account; until
+// then Append says ErrGroupFull. Owner only.
+func (l *Log) Reset() Outcome {
+	g := l.filling
+	switch {
+	case l.poison != nil || l.closed || l.fail != nil: // void already, or on its way to be
+	case l.flight != nil:
+		l.reset = true
+	case g.entries == 0: // nothing is staged
+	case !g.tail.opened:
+		l.cur = nil
+		return l.voidAll(ErrReset)
+	default:
+		l.cutBack(g, ErrReset)
+	}
+	return l.outcome()
 }
 
 // abandon gives up a segment that no entry was written to. While the job that opens it is out, the
@@ -121,6 +146,6 @@ func (l *Log) voidAll(err error) Outcome {
 		}
 		f.tail.closeDirect()
 	}
-	l.fail = nil
+	l.fail, l.reset = nil, false
 	return out
 }

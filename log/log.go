@@ -10,8 +10,8 @@ import (
 
 // Log is the append-only log of one shard.
 //
-// One goroutine, the owner, steps it: Append, NextOp, OpDone, Tick, TakeJob, JobDone, SetRetention,
-// Retain, Producers, Close. Nothing here waits for a disk, except Open and Close. Base, Committed, Read,
+// One goroutine, the owner, steps it: Append, NextOp, OpDone, Tick, TakeJob, JobDone, Reset, Fail,
+// SetRetention, Retain, Producers, Close. Nothing here waits for a disk, except Open and Close. Base, Committed, Read,
 // OffsetForTime, Err and Stats are for any goroutine.
 //
 // Offsets and what is known of them, always in this order:
@@ -43,6 +43,7 @@ type Log struct {
 	spare     *spare    // a file that is ready to become the next segment
 	free      *freeFile // a file of the past that can become the spare
 	nextID    uint64
+	reset     bool     // the group in flight is to be given up, whatever becomes of it
 	fail      *failure // a failed write, on its way to be cut off
 	poison    error    // wraps ErrPoisoned
 	closed    bool

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"math"
 
 	"github.com/ringcast/ringcast/wire"
 )
@@ -52,6 +53,11 @@ func (p *Page) Release() {
 // Base it is a *TrimmedError. Every entry is verified; damage is a *CorruptError, after the
 // entries before it have been read. Any goroutine.
 func (l *Log) Read(from uint64, maxBytes int) (*Page, error) {
+	return l.ReadUntil(from, math.MaxUint64, maxBytes)
+}
+
+// ReadUntil is Read without the entries that begin at or behind offset until.
+func (l *Log) ReadUntil(from, until uint64, maxBytes int) (*Page, error) {
 	committed := l.committed.Load() // before the view, which covers it then
 	v := l.view.Load()
 	for v.base > committed { // the log has moved on by more than all it held
@@ -62,7 +68,8 @@ func (l *Log) Read(from uint64, maxBytes int) (*Page, error) {
 	}
 	page := l.pages.Get().(*Page)
 	page.Next, page.log = from, l
-	if from >= committed {
+	until = min(until, committed)
+	if from >= until {
 		return page, nil
 	}
 	s := v.find(from)
@@ -74,7 +81,7 @@ func (l *Log) Read(from uint64, maxBytes int) (*Page, error) {
 		}
 		return nil, err
 	}
-	r := reader{log: l, seg: s, file: h.file, from: from, until: committed, limit: s.end.Load(), bytes: maxBytes, page: page}
+	r := reader{log: l, seg: s, file: h.file, from: from, until: until, limit: s.end.Load(), bytes: maxBytes, page: page}
 	err = r.read(h.index())
 	h.done()
 	if err != nil && len(page.Entries) == 0 {

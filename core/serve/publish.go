@@ -89,7 +89,7 @@ func (s *session) slot(requestID uint64, f form) *slot {
 // encoder; only the writer calls it.
 func (s *session) appendAnswer(dst []byte, sl *slot, r *core.PublishResult) []byte {
 	if sl.form == formBinary {
-		a := wire.Ack{RequestID: sl.requestID, Err: r.Err, HasOffset: r.HasOffset, Offset: r.Offset}
+		a := wire.Ack{RequestID: sl.requestID, Err: r.Err, Owner: r.Owner, HasOffset: r.HasOffset, Offset: r.Offset}
 		return wire.AppendAck(dst, &a, s.flags, s.feats)
 	}
 	return s.appendJSONAnswer(dst, sl, r)

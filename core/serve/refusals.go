@@ -32,6 +32,8 @@ func publishRefused(requestID uint64, r *core.Refusal) *wire.PublishRefused {
 		m.Reason.Kind = wire.RefusedSequenceReused
 	case core.RefusedOffset:
 		m.Reason = wire.RefusedReason{Kind: wire.RefusedOffsetMismatch, Tail: r.Tail}
+	case core.RefusedNotLeader:
+		m.Reason = wire.RefusedReason{Kind: wire.RefusedNotLeader, NodeID: r.Owner.NodeID, Addr: r.Owner.Addr}
 	}
 	return m
 }
