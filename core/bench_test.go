@@ -57,7 +57,7 @@ func benchPublish(b *testing.B, durable bool, records, size int) {
 	section := wire.AppendSection(nil, raw...)
 	const inFlight = 64
 	c := &counter{done: make(chan struct{}, 1)}
-	account := br.NewAccount()
+	account := br.NewIdentity(br.NewAccount())
 	b.SetBytes(int64(records * size))
 	b.ReportAllocs()
 	sent := int64(0)

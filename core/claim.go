@@ -309,8 +309,11 @@ func (s *shard) refuse(t *task, v log.Verdict, expected uint64) {
 
 func (s *shard) reject(t *task, e *wire.Error) {
 	s.exec.stats.failed++
-	if t.req.Reply == nil && t.req.Acked {
-		s.exec.stats.ackedDropped++ // it was acknowledged when it was queued
+	switch {
+	case !t.req.Acked:
+		s.stream.tenant.lost.Add(1)
+	case t.req.Reply == nil:
+		s.exec.stats.ackedDropped[dropReasonOf(e)].Add(1) // it was acknowledged when it was queued
 	}
 	s.answer(t, PublishResult{Err: e})
 }
@@ -330,8 +333,7 @@ func (s *shard) finish(t *task) {
 	t.req.Buf.Release()
 	b := s.exec.b
 	s.exec.admission.Leave(s.account)
-	b.inflight.Release(t.cost)
-	t.req.Account.release(t.cost)
+	b.releaseBytes(s, t.req.Account, t.cost)
 	t.free()
 	s.exec.stats.finished++
 	b.finished(1)
