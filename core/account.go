@@ -39,7 +39,7 @@ func (a *Account) tryAcquire(n int64) bool {
 	if !a.budget.TryAcquire(n) {
 		return false
 	}
-	if !a.conn.tryAcquire(n) {
+	if a.conn != nil && !a.conn.budget.TryAcquire(n) {
 		a.budget.Release(n)
 		return false
 	}

@@ -84,18 +84,21 @@ func (b *Broker) accept(ctx context.Context, s *shard, r *PublishRequest) error 
 	if e := s.refuses(); e != nil {
 		return e
 	}
-	paid, err := b.charge(ctx, s.stream.tenant.quota, r)
-	if err != nil {
-		return err
+	var p paid
+	if q := s.stream.tenant.quota; q != nil {
+		var err error
+		if p, err = b.charge(ctx, q, r); err != nil {
+			return err
+		}
 	}
 	cost := publishCost(r)
 	entered, err := b.takeRoom(ctx, s, r, cost)
 	if err != nil {
-		s.stream.tenant.quota.refund(paid)
+		s.stream.tenant.quota.refund(p)
 		return err
 	}
 	t := newTask(taskPublish, s)
-	t.req, t.cost, t.paid = *r, cost, paid
+	t.req, t.cost, t.paid = *r, cost, p
 	t.req.Place = nil
 	if !entered {
 		b.parked.Add(1)

@@ -82,9 +82,6 @@ func (q *quota) refund(p paid) {
 // charge pays for r from its tenant's quota. Over it an acked publish is refused and told when to come
 // back, an unacked one is dropped, or waits until the quota is paid or ctx ends with IngressWait.
 func (b *Broker) charge(ctx context.Context, q *quota, r *PublishRequest) (paid, error) {
-	if q == nil {
-		return paid{}, nil
-	}
 	p, debt := q.take(r, b.clock.Now())
 	if debt == 0 {
 		return p, nil

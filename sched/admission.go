@@ -62,7 +62,9 @@ func (a *Admission) Leave(t *Tenant) {
 	if t.held.Add(-1) < 0 || a.used.Add(-1) < 0 {
 		panic("sched: more jobs left than entered")
 	}
-	a.back()
+	if a.waiting.Load() != 0 {
+		a.back()
+	}
 }
 
 // enter lets one job of t in if there is room. No count is ever raised on trial: a refused job must

@@ -79,13 +79,11 @@ func (g *gate) cancel(t *Tenant, w *Waiter) bool {
 	return true
 }
 
-// back serves the lines after something was given back.
+// back serves the lines after something was given back. Called when somebody waits.
 func (g *gate) back() {
-	if g.waiting.Load() != 0 {
-		g.mu.Lock()
-		g.serve()
-		g.mu.Unlock()
-	}
+	g.mu.Lock()
+	g.serve()
+	g.mu.Unlock()
 }
 
 // serve lets in whoever finds room, one of each tenant in turn; a tenant that finds none keeps its

@@ -68,7 +68,9 @@ func (b *SharedBudget) Release(t *Tenant, n int64) {
 	if t.held.Add(-n) < 0 || b.used.Add(-n) < 0 {
 		panic("sched: more bytes released than acquired")
 	}
-	b.back()
+	if b.waiting.Load() != 0 {
+		b.back()
+	}
 }
 
 // acquire takes n bytes for t if they are free and t may have them. Two that run at the same moment
