@@ -1,9 +1,12 @@
 package sched
 
 import (
+	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 )
@@ -173,4 +176,74 @@ func TestJoinAllocatesNothing(t *testing.T) {
 	if n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// asker is a Granter that tries, in the moment in which it is let in, to get another job in.
+type asker struct {
+	w         Waiter
+	a         *Admission
+	tenant    *Tenant
+	granted   bool
+	overtaken bool
+}
+
+func (k *asker) Granted() {
+	k.granted = true
+	k.overtaken = k.a.TryEnter(k.tenant)
+}
+
+// The two moments in which a line could be overtaken, held open: room has come free and is not given to
+// the line yet; the last one in line has been let in and is not on its way yet.
+func TestLineIsNotOvertakenWhileItMoves(t *testing.T) { // PUB-15
+	a := NewAdmission(2, 1)
+	k := &asker{a: a, tenant: a.NewTenant()}
+	a.TryEnter(k.tenant)
+	a.TryEnter(k.tenant)
+	a.Join(k.tenant, &k.w, k)
+	a.mu.Lock()
+	var wg sync.WaitGroup
+	wg.Go(func() { a.Leave(k.tenant) })
+	wg.Go(func() { a.Leave(k.tenant) })
+	for a.Entered() > 0 {
+		runtime.Gosched() // until both have left, and want the lock
+	}
+	if a.TryEnter(k.tenant) {
+		t.Error("the line was overtaken before it was served")
+	}
+	a.mu.Unlock()
+	wg.Wait()
+	if !k.granted || k.overtaken {
+		t.Errorf("let in %v, overtaken on the way %v", k.granted, k.overtaken)
+	}
+	if !a.TryEnter(k.tenant) {
+		t.Error("no room behind an empty line")
+	}
+}
+
+// Who gives up in front of a line lets those behind it go: they may have the room that was too small for
+// it.
+func TestWhoGivesUpLetsTheNextGo(t *testing.T) { // CORE-3
+	synctest.Test(t, func(t *testing.T) {
+		b := NewSharedBudget(100)
+		tenant := b.NewTenant()
+		b.TryAcquire(tenant, 20)
+		ctx, cancel := context.WithCancel(t.Context())
+		large, small := make(chan error, 1), make(chan error, 1)
+		go func() { large <- b.Acquire(ctx, tenant, 90) }()
+		synctest.Wait()
+		go func() { small <- b.Acquire(t.Context(), tenant, 5) }()
+		synctest.Wait()
+		if b.Waiting() != 2 {
+			t.Fatalf("%d wait", b.Waiting())
+		}
+		cancel()
+		if err := <-large; err == nil {
+			t.Error("110 of 100 bytes")
+		}
+		if err := <-small; err != nil {
+			t.Error(err)
+		}
+		b.Release(tenant, 20)
+		b.Release(tenant, 5)
+	})
 }
