@@ -79,8 +79,8 @@ type ExecutorStatus struct {
 	// Queued and Admitted are publishes in lanes, and in all from admission to answer; Waiting those
 	// that wait for room in the queue.
 	Queued, Admitted, Waiting int64
-	Sched            sched.ExecutorStats
-	Ring             ring.Stats
+	Sched                     sched.ExecutorStats
+	Ring                      ring.Stats
 	// Disk is how long the operations of Ring took.
 	Disk DiskTimes
 }
@@ -136,13 +136,13 @@ type Status struct {
 	DroppedBatches   uint64
 	InflightBytes    int64
 	// Parked counts publishes that stood in line for room while their stream's reader went on.
-	Parked uint64
-	RetainedBytes    int64 // kept alive by replay rings
-	Outstanding      int64
-	Executors        []ExecutorStatus
-	Tenants          []TenantStatus
-	Pool             wire.PoolStats
-	Storage          StorageStatus
+	Parked        uint64
+	RetainedBytes int64 // kept alive by replay rings
+	Outstanding   int64
+	Executors     []ExecutorStatus
+	Tenants       []TenantStatus
+	Pool          wire.PoolStats
+	Storage       StorageStatus
 }
 
 // Status returns the counters of now.
