@@ -4,24 +4,11 @@ package core
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ringcast/ringcast/fanout"
-	"github.com/ringcast/ringcast/sched"
 	"github.com/ringcast/ringcast/wire"
 )
-
-// Account is the byte budget of one identity on one connection.
-type Account struct {
-	budget *sched.Budget
-}
-
-// NewAccount returns an account with nothing taken.
-func (b *Broker) NewAccount() *Account {
-	return &Account{budget: sched.NewBudget(b.opts.PublishConnInflightBytes)}
-}
-
-// Used is how many bytes of accepted, unfinished publishes the account holds.
-func (a *Account) Used() int64 { return a.budget.Used() }
 
 var (
 	errDraining  = wire.NewError(wire.CodeDraining, "the broker is shutting down")
@@ -31,15 +18,41 @@ var (
 	errQueueFull = wire.NewError(wire.CodeOverloaded, "publish queue full").WithReason("publish_queue_full", 10)
 )
 
+// policy is what happens to a publish that finds no room (broker.md 1.3).
+type policy uint8
+
+const (
+	policyDrop         policy = iota // unacked: dropped and counted
+	policyFail                       // acked, answered on enqueue: refused at once
+	policyWait                       // acked, answered when it is written: waits PublishQueueWait, then refused
+	policyBackpressure               // unacked with IngressWait: waits until there is room or the client is gone
+)
+
+func (b *Broker) policy(r *PublishRequest) policy {
+	switch {
+	case r.Acked && r.AckOnQueue:
+		return policyFail
+	case r.Acked:
+		return policyWait
+	case b.opts.IngressWait:
+		return policyBackpressure
+	}
+	return policyDrop
+}
+
 // Publish queues r for its shard. It takes over one reference of r.Buf in every case.
 //
-// A nil error means queued: r.Reply, if there is one, is told the outcome exactly once. An error is
+// A nil error means accepted: r.Reply, if there is one, is told the outcome exactly once. An error is
 // a *wire.Error: nothing was queued and r.Reply is not called.
 //
-// When the byte budgets or the queue have no room, an acked publish waits up to PublishQueueWait
-// and is then refused with overloaded, publish_queue_full; an unacked one is dropped and counted
-// at once, or waits until there is room or ctx ends with IngressWait (broker.md 1.3). While it
-// waits the caller does not read on, so the client is slowed by flow control.
+// What finds no room is dropped, refused or waits, as its policy says. It waits for bytes before Publish
+// returns: the caller then does not read on, so the client is slowed by flow control. For room in the
+// queue it waits in r.Place, where its owner lets it, and Publish returns; it keeps its place before
+// whatever its caller publishes to the same shard later.
+//
+// A wait for bytes and for room in front of Publish's return together last PublishQueueWait at the most
+// for an acked publish, and end with ctx for any. How long one may stand in r.Place is up to its owner,
+// who calls Withdraw.
 func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 	s, err := r.Stream.shard(r.Shard)
 	if err != nil {
@@ -61,14 +74,52 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 	}
 	// Counted before the flag is read: Drain sets the flag before it reads the count.
 	b.outstanding.Add(1)
-	if err := b.admit(ctx, s, r); err != nil {
+	if err := b.accept(ctx, s, r); err != nil {
 		r.Buf.Release()
 		b.finished(1)
 		return err
 	}
+	return nil
+}
+
+// accept takes what r needs, in this order: its tenant's quota, bytes, a place in the queue; and sends
+// it on its way. It is refused with nothing taken.
+func (b *Broker) accept(ctx context.Context, s *shard, r *PublishRequest) error {
+	if b.draining.Load() {
+		return errDraining
+	}
+	if s.stream.deleted.Load() {
+		return errNoStream
+	}
+	if r.owner == nil {
+		if e := s.refuses(); e != nil {
+			return e
+		}
+	}
+	var p paid
+	if q := s.stream.tenant.quota; q != nil {
+		var err error
+		if p, err = b.charge(ctx, q, r); err != nil {
+			return err
+		}
+	}
+	cost := publishCost(r)
+	entered, err := b.takeRoom(ctx, s, r, cost)
+	if err != nil {
+		s.stream.tenant.quota.refund(p)
+		return err
+	}
 	t := newTask(taskPublish, s)
-	t.req = *r
-	t.cost = publishCost(r)
+	t.req, t.cost, t.paid = *r, cost, p
+	t.req.Place = nil
+	if !entered {
+		b.parked.Add(1)
+		r.Place.park(t)
+		return nil
+	}
+	if r.Place != nil {
+		r.Place.Owner.Admitted()
+	}
 	if r.AckOnQueue && r.Reply != nil && s.replica.Load() == nil {
 		t.req.Reply = nil
 		r.Reply.Published(r.Tag, PublishResult{})
@@ -103,84 +154,84 @@ func checkRecords(r *PublishRequest) error {
 // without a byte cost something too (HZ-44).
 func publishCost(r *PublishRequest) int64 { return int64(r.SectionLen) }
 
-// admit takes room for r: bytes of the account, bytes of the process, a place in the queue.
-func (b *Broker) admit(ctx context.Context, s *shard, r *PublishRequest) error {
-	if b.draining.Load() {
-		return errDraining
-	}
-	if s.stream.deleted.Load() {
-		return errNoStream
-	}
-	if r.owner == nil {
-		if e := s.refuses(); e != nil {
-			return e
+// takeRoom takes bytes and a place in the queue. entered is false when r is to stand in line in its
+// Place; its bytes are taken then.
+func (b *Broker) takeRoom(ctx context.Context, s *shard, r *PublishRequest, cost int64) (entered bool, err error) {
+	waits := b.policy(r) >= policyWait
+	bytes := b.tryBytes(s, r.Account, cost)
+	if bytes {
+		switch {
+		case s.exec.admission.TryEnter(s.account):
+			return true, nil
+		case waits && r.Place.mayPark(s):
+			return false, nil
+		case !waits:
+			b.releaseBytes(s, r.Account, cost)
 		}
 	}
-	cost := publishCost(r)
-	switch room := b.tryEnter(s, r.Account, cost); {
-	case room == nil:
-		return nil
-	case !r.Acked && !b.opts.IngressWait:
-		s.stream.tenant.queueFull[queueFullDropped].Add(1)
-		return errQueueFull
+	if !waits {
+		s.stream.tenant.noRoom(r.Acked, false)
+		return false, errQueueFull
 	}
-	return b.waitEnter(ctx, s, r, cost)
+	return b.waitRoom(ctx, s, r, cost, bytes)
 }
 
-// tryEnter takes everything at once or nothing.
-func (b *Broker) tryEnter(s *shard, a *Account, cost int64) error {
-	if a != nil && !a.budget.TryAcquire(cost) {
-		return errQueueFull
-	}
-	if !b.inflight.TryAcquire(cost) {
-		a.release(cost)
-		return errQueueFull
-	}
-	if !s.exec.admission.TryEnter(s.account) {
-		b.inflight.Release(cost)
-		a.release(cost)
-		return errQueueFull
-	}
-	return nil
-}
-
-// waitEnter waits for everything, in a fixed order so that two waiters cannot hold what the other
-// needs: the account first, then the process, then the queue.
-func (b *Broker) waitEnter(ctx context.Context, s *shard, r *PublishRequest, cost int64) error {
+// waitRoom has the caller wait for what is not there: for bytes, unless it has them, then for a place.
+func (b *Broker) waitRoom(ctx context.Context, s *shard, r *PublishRequest, cost int64, bytes bool) (entered bool, err error) {
 	if r.Acked {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, b.opts.PublishQueueWait)
 		defer cancel()
 	}
-	refuse := func() error {
-		if r.Acked {
-			s.stream.tenant.queueFull[queueFullRefused].Add(1)
-		} else {
-			s.stream.tenant.queueFull[queueFullDropped].Add(1)
+	if !bytes {
+		if err := b.waitBytes(ctx, s, r.Account, cost); err != nil {
+			s.stream.tenant.noRoom(r.Acked, errors.Is(err, context.Canceled))
+			return false, errQueueFull
 		}
-		return errQueueFull
-	}
-	if r.Account != nil {
-		if err := r.Account.budget.Acquire(ctx, cost); err != nil {
-			return refuse()
+		if s.exec.admission.TryEnter(s.account) {
+			return true, nil
 		}
-	}
-	if err := b.inflight.Acquire(ctx, cost); err != nil {
-		r.Account.release(cost)
-		return refuse()
+		if r.Place.mayPark(s) {
+			return false, nil
+		}
 	}
 	if err := s.exec.admission.Enter(ctx, s.account); err != nil {
-		b.inflight.Release(cost)
-		r.Account.release(cost)
-		return refuse()
+		b.releaseBytes(s, r.Account, cost)
+		s.stream.tenant.noRoom(r.Acked, errors.Is(err, context.Canceled))
+		return false, errQueueFull
+	}
+	return true, nil
+}
+
+// tryBytes takes cost of every byte budget or of none.
+func (b *Broker) tryBytes(s *shard, a *Account, cost int64) bool {
+	if !a.tryAcquire(cost) {
+		return false
+	}
+	if !b.inflight.TryAcquire(s.stream.tenant.bytes, cost) {
+		a.release(cost)
+		return false
+	}
+	return true
+}
+
+// waitBytes waits for cost of every byte budget, in a fixed order so that two waiters cannot hold what
+// the other needs: the identity, its connection, the process.
+func (b *Broker) waitBytes(ctx context.Context, s *shard, a *Account, cost int64) error {
+	if err := a.acquire(ctx, cost); err != nil {
+		return err
+	}
+	if err := b.inflight.Acquire(ctx, s.stream.tenant.bytes, cost); err != nil {
+		a.release(cost)
+		return err
 	}
 	return nil
 }
 
-func (a *Account) release(n int64) {
-	if a != nil {
-		a.budget.Release(n)
-	}
+// releaseBytes gives back what tryBytes or waitBytes took.
+func (b *Broker) releaseBytes(s *shard, a *Account, cost int64) {
+	b.inflight.Release(s.stream.tenant.bytes, cost)
+	a.release(cost)
 }
 
 // finished gives back n outstanding publishes and tells Drain when the last one has gone.

@@ -59,7 +59,7 @@ func newBed(tb testing.TB, o bedOptions) *bed {
 		st := stream(tb, m.b, StreamDef{
 			Tenant: fmt.Sprint("tenant-", n), Durable: o.durable, Fsync: o.fsync, Shards: uint32(lanes / tenants),
 		})
-		m.accs = append(m.accs, m.b.NewAccount())
+		m.accs = append(m.accs, m.b.NewIdentity(m.b.NewAccount()))
 		for _, s := range st.shards {
 			m.shards, m.tenant = append(m.shards, s), append(m.tenant, n)
 		}

@@ -35,13 +35,19 @@ type Broker struct {
 	streams table[*Stream]
 	caches  table[*CacheInfo]
 	tenants table[*tenantState]
+	// tenantsMu serialises the making of tenants. Never held while something waits for a disk.
+	tenantsMu sync.Mutex
 	// opened counts streams, so that their shards spread over the executors. Guarded by defMu.
 	opened uint64
 
 	subs       subscriptions
 	feedLimits fanout.Limits
 
-	inflight *sched.Budget
+	inflight *sched.SharedBudget
+	// clock is the time of the quotas. It runs if there are any.
+	clock *sched.Clock
+	// parked counts publishes that stood in line in a Place.
+	parked atomic.Uint64
 
 	storageCounts storageCounts
 	// retained is the memory that the replay rings of all executors keep alive. Written by them.
@@ -95,17 +101,6 @@ func (b *Broker) account(e *executor, tenant string) *sched.Tenant {
 	if t == nil {
 		t = e.admission.NewTenant()
 		e.tenants[tenant] = t
-	}
-	return t
-}
-
-// tenant is the counters of a tenant. defMu is held, or Open runs.
-func (b *Broker) tenant(name string) *tenantState {
-	key := []byte(name)
-	t, ok := b.tenants.get(key)
-	if !ok {
-		t = &tenantState{name: name}
-		b.tenants.put(key, t)
 	}
 	return t
 }

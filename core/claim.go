@@ -353,8 +353,11 @@ func (s *shard) refuse(t *task, v log.Verdict, expected uint64) {
 
 func (s *shard) reject(t *task, e *wire.Error) {
 	s.exec.stats.failed++
-	if t.req.Reply == nil && t.req.Acked {
-		s.exec.stats.ackedDropped++ // it was acknowledged when it was queued
+	switch {
+	case !t.req.Acked:
+		s.stream.tenant.lost.Add(1)
+	case t.req.Reply == nil:
+		s.exec.stats.ackedDropped[dropReasonOf(e)].Add(1) // it was acknowledged when it was queued
 	}
 	s.answer(t, PublishResult{Err: e})
 }
@@ -391,7 +394,6 @@ func (s *shard) finish(t *task) {
 // drop lets go of a publish: its buffer and the bytes that it held.
 func (s *shard) drop(t *task) {
 	t.req.Buf.Release()
-	s.exec.b.inflight.Release(t.cost)
-	t.req.Account.release(t.cost)
+	s.exec.b.releaseBytes(s, t.req.Account, t.cost)
 	t.free()
 }

@@ -214,7 +214,9 @@ func liveOnce(t *testing.T, n int) *life {
 		l.Totals.Finished += e.Finished
 		l.Totals.Failed += e.Failed
 		l.Totals.Refused += e.Refused
-		l.Totals.AckedDropped += e.AckedDropped
+		for _, n := range e.AckedDropped {
+			l.Totals.AckedDropped += n
+		}
 	}
 	l.Totals.Delivered = status.DeliveredRecords
 	l.Totals.Tenants = status.Tenants

@@ -2,7 +2,7 @@
 //
 //	session goroutines                     executor (one per core shard)            disk
 //	------------------                     ---------------------------              ----
-//	Publish: admission (bytes, jobs)
+//	Publish: admission (quota, bytes, jobs)
 //	         push to inbox  ------------>  lane of the shard (DRR over tenants)
 //	                                       claim: offsets, stage into the log
 //	                                       one Submit for all logs     ---------->  ring
@@ -17,8 +17,12 @@
 // executor. Other goroutines see immutable or atomic views only: the stream table, log.Committed,
 // a subscriber's queue.
 //
-// Goroutines: the executors, the file workers that run the logs' slow jobs, and the coarse clock;
-// Open starts them, Close joins them. Subscriptions run on the caller's goroutine.
+// Goroutines: the executors, the file workers that run the logs' slow jobs, and, with quotas, the coarse
+// clock; Open starts them, Close joins them. Subscriptions run on the caller's goroutine.
+//
+// Waiting. A publish that finds its queue full stands in line in a Place, which its session owns: no
+// goroutine and no timer waits with it, and its stream is read on. Whoever leaves the queue, an executor
+// mostly, sends the next one on. For bytes the session's goroutine itself waits.
 //
 // Failures. A refused publish had no effect and says so by its retry class; one that failed after
 // its claim is outcome_unknown unless the log proved that nothing was written. A log whose sync

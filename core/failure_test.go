@@ -19,7 +19,7 @@ import (
 // on everything accepted is answered.
 func TestBudgetIsHeldUntilThePublishIsFinished(t *testing.T) {
 	engine := ringtest.NewEngine(8)
-	o := Options{PublishInflightBytes: 4096, PublishConnInflightBytes: 4096, PublishQueueWait: 20 * time.Millisecond}.in(t.TempDir())
+	o := Options{PublishInflightBytes: 5000, PublishConnInflightBytes: 5000, PublishQueueWait: 20 * time.Millisecond}.in(t.TempDir())
 	o.openEngine = func(string) (ring.Engine, string, error) { return engine, "", nil }
 	b, err := Open(t.Context(), o)
 	if err != nil {

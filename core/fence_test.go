@@ -110,7 +110,7 @@ func TestPublishThatWaitedMeetsTheFence(t *testing.T) {
 		}
 		eventually(t, "both are counted", func() bool {
 			e := b.Status().Executors[0]
-			return e.Failed == 2 && e.AckedDropped == 1 && e.Claims == 0
+			return e.Failed == 2 && e.AckedDropped["shard_unavailable"] == 1 && e.Claims == 0
 		})
 		if tail := st.Info().ShardInfo[0].Tail; tail != 0 {
 			t.Errorf("durable %t: %d records are visible", durable, tail)

@@ -51,7 +51,15 @@ func nothingHeld(t testing.TB, b *Broker) {
 		if n := e.admission.Entered(); n != 0 {
 			t.Errorf("executor %d: %d jobs never left", e.id, n)
 		}
+		if n := e.admission.Waiting(); n != 0 {
+			t.Errorf("executor %d: %d publishes still stand in line", e.id, n)
+		}
 	}
+	b.tenants.all(func(tenant *tenantState) {
+		if n := tenant.bytes.Held(); n != 0 {
+			t.Errorf("tenant %s still holds %d bytes", tenant.name, n)
+		}
+	})
 	// Readers that were told to stop let go of what they held a moment later.
 	eventually(t, "all frame memory is released", func() bool { return b.opts.Pool.Stats().InUseBytes == 0 })
 }

@@ -39,7 +39,8 @@ func build(ctx context.Context, o Options) (*Broker, error) {
 		opts: o.withDefaults(), files: newFileWorkers(),
 		idle: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
-	b.inflight = sched.NewBudget(b.opts.PublishInflightBytes)
+	b.inflight = sched.NewSharedBudget(b.opts.PublishInflightBytes)
+	b.clock = sched.NewClock()
 	b.subs.init()
 	b.feedLimits = fanout.Limits{EventsMax: b.opts.EventBatchMaxEvents, BytesMax: b.opts.EventBatchMaxBytes, Delay: b.opts.EventBatchMaxDelay}
 	if err := b.open(ctx); err != nil {
@@ -57,6 +58,9 @@ func (b *Broker) start() {
 		b.running.Go(func() { e.loop(run) })
 	}
 	b.running.Go(func() { b.trimPool(run) })
+	if b.opts.quotas() && !b.opts.stopClock {
+		b.running.Go(func() { _ = b.clock.Run(run) }) // returns nil
+	}
 }
 
 func (b *Broker) open(ctx context.Context) (err error) {

@@ -61,6 +61,9 @@ type Options struct {
 	PublishInflightBytes int64
 	// PublishConnInflightBytes is the same for one identity on one connection. Default 16 MiB.
 	PublishConnInflightBytes int64
+	// PublishConnTotalInflightBytes is the same for all identities of one connection together. Default
+	// four times that of one, at most that of the process.
+	PublishConnTotalInflightBytes int64
 	// PublishQueueDepth is D: jobs guaranteed to each tenant on an executor. Default 64.
 	PublishQueueDepth int
 	// PublishQueueFactor is W: an executor holds D*W jobs. Default 4.
@@ -77,6 +80,14 @@ type Options struct {
 
 	// QuorumTimeout is how long a publish of a replicated shard waits for its majority. Default 5 s.
 	QuorumTimeout time.Duration
+
+	// TenantPublishQuota is what each tenant may publish per second, TenantPublishQuotas what single
+	// tenants may instead of that. Default: no bound.
+	TenantPublishQuota  TenantQuota
+	TenantPublishQuotas map[string]TenantQuota
+	// TenantPublishBurst is how long a tenant may have been silent to publish that much at once.
+	// Default 1 s.
+	TenantPublishBurst time.Duration
 
 	// RingRecords and RingBytes bound a shard's replay ring. Defaults 1024 and 64 MiB.
 	RingRecords int
@@ -115,6 +126,13 @@ type Options struct {
 	await func(e *executor, done <-chan struct{}) error
 	// openParallel is how many streams' logs are opened or closed at once.
 	openParallel int
+	// stopClock leaves the clock of the quotas to a test.
+	stopClock bool
+}
+
+// quotas says whether any tenant has a quota.
+func (o *Options) quotas() bool {
+	return o.TenantPublishQuota != (TenantQuota{}) || len(o.TenantPublishQuotas) > 0
 }
 
 func (o Options) withDefaults() Options {
@@ -127,6 +145,8 @@ func (o Options) withDefaults() Options {
 	o.RetentionInterval = cmp.Or(o.RetentionInterval, time.Minute)
 	o.PublishInflightBytes = cmp.Or(o.PublishInflightBytes, 64<<20)
 	o.PublishConnInflightBytes = cmp.Or(o.PublishConnInflightBytes, 16<<20)
+	o.PublishConnTotalInflightBytes = cmp.Or(o.PublishConnTotalInflightBytes, min(4*o.PublishConnInflightBytes, o.PublishInflightBytes))
+	o.TenantPublishBurst = cmp.Or(o.TenantPublishBurst, time.Second)
 	o.PublishQueueDepth = cmp.Or(o.PublishQueueDepth, 64)
 	o.PublishQueueFactor = cmp.Or(o.PublishQueueFactor, 4)
 	o.PublishQueueWait = cmp.Or(o.PublishQueueWait, 2*time.Second)
@@ -187,6 +207,20 @@ func (o Options) Validate() error {
 	}
 	if o.PublishConnInflightBytes > o.PublishInflightBytes {
 		bad("PublishConnInflightBytes %d is above PublishInflightBytes %d", o.PublishConnInflightBytes, o.PublishInflightBytes)
+	} else if n := o.PublishConnTotalInflightBytes; n < o.PublishConnInflightBytes || n > o.PublishInflightBytes {
+		bad("PublishConnTotalInflightBytes %d is not between PublishConnInflightBytes %d and PublishInflightBytes %d",
+			n, o.PublishConnInflightBytes, o.PublishInflightBytes)
+	}
+	for name, q := range o.TenantPublishQuotas {
+		if err := checkName("tenant", name); err != nil {
+			bad("TenantPublishQuotas: %v", err)
+		}
+		if q.BytesPerSec < 0 || q.MsgsPerSec < 0 {
+			bad("TenantPublishQuotas: the quota of %s is negative", name)
+		}
+	}
+	if o.TenantPublishQuota.BytesPerSec < 0 || o.TenantPublishQuota.MsgsPerSec < 0 || o.TenantPublishBurst < 0 {
+		bad("TenantPublishQuota or TenantPublishBurst is negative")
 	}
 	if o.PublishQueueDepth < 1 || o.PublishQueueFactor < 1 {
 		bad("PublishQueueDepth and PublishQueueFactor must be at least 1")

@@ -23,10 +23,14 @@ type PublishRequest struct {
 	Publisher string
 	// Account is the byte budget of the identity on its connection; nil = process budget only.
 	Account *Account
+	// Place is where the publish may stand in line for room in the queue; nil = Publish itself waits.
+	Place *Place
 
-	// Acked publishes wait for room; unacked ones are dropped and counted (broker.md 1.3).
+	// Acked publishes wait for room; unacked ones are dropped and counted, or wait with IngressWait
+	// (broker.md 1.3).
 	Acked bool
-	// AckOnQueue answers once the publish is queued, without an offset.
+	// AckOnQueue answers once the publish is queued, without an offset. It does not wait for room: a
+	// promise that is only about the queue is refused at once when the queue is full.
 	AckOnQueue bool
 
 	Idempotent           bool

@@ -16,14 +16,18 @@ type executorStats struct {
 	claimSizes                [ClaimSizes]uint64
 	submits, ops              uint64
 	finished, failed, refused uint64
-	ackedDropped, full        uint64
+	full                      uint64
 	trimmed, trimmedBytes     uint64
 	trimFailed                uint64
 	restarts                  uint64
 
-	published      [13]atomic.Uint64
+	published      [12]atomic.Uint64
 	publishedSizes [ClaimSizes]atomic.Uint64
 	queued         atomic.Int64
+
+	// ackedDropped counts publishes that were acknowledged when queued and failed later: so rare that it
+	// is counted where others read it.
+	ackedDropped [dropReasons]atomic.Uint64
 }
 
 // ClaimSizes is how many sizes of claims are told apart: up to 1, 2, 4, ... 64 publishes.
@@ -42,7 +46,7 @@ func (s *executorStats) flush(e *executor) {
 			s.publishedSizes[i].Store(n)
 		}
 	}
-	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts} {
+	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts} {
 		if s.published[i].Load() != v {
 			s.published[i].Store(v)
 		}
@@ -62,8 +66,9 @@ type ExecutorStatus struct {
 	Submits, Ops uint64
 	// Finished counts publishes that were answered: in all, with an error, with a refusal.
 	Finished, Failed, Refused uint64
-	// AckedDropped counts publishes that were acknowledged when queued and failed later.
-	AckedDropped uint64
+	// AckedDropped counts publishes that were acknowledged when queued and failed later, by reason. The
+	// keys are a closed set.
+	AckedDropped map[string]uint64
 	// StorageFull counts publishes refused because the disk was full.
 	StorageFull uint64
 	// Trimmed counts the segments that retention has deleted, of TrimmedBytes; TrimFailed deletions
@@ -71,10 +76,11 @@ type ExecutorStatus struct {
 	Trimmed, TrimmedBytes, TrimFailed uint64
 	// Restarts counts panics that were recovered from while publishes were handled; it must stay 0.
 	Restarts uint64
-	// Queued and Admitted are publishes in lanes, and in all from admission to answer.
-	Queued, Admitted int64
-	Sched            sched.ExecutorStats
-	Ring             ring.Stats
+	// Queued and Admitted are publishes in lanes, and in all from admission to answer; Waiting those
+	// that wait for room in the queue.
+	Queued, Admitted, Waiting int64
+	Sched                     sched.ExecutorStats
+	Ring                      ring.Stats
 	// Disk is how long the operations of Ring took.
 	Disk DiskTimes
 }
@@ -84,8 +90,26 @@ type TenantStatus struct {
 	Tenant           string
 	PublishedRecords uint64
 	PublishedBytes   uint64
-	DroppedQueueFull uint64
-	RefusedQueueFull uint64
+	// Publishes that found no room: unacked ones dropped, acked ones refused, and acked ones whose client
+	// was gone before they had room.
+	DroppedQueueFull, RefusedQueueFull, WithdrawnQueueFull uint64
+	// Publishes over the tenant's quota: unacked ones dropped, acked ones refused, unacked ones that waited.
+	ThrottledDropped, ThrottledRefused, ThrottledWaited uint64
+	// Lost counts unacked publishes that failed for any other reason.
+	Lost uint64
+}
+
+// Add adds the counters of another tenant.
+func (t *TenantStatus) Add(o *TenantStatus) {
+	t.PublishedRecords += o.PublishedRecords
+	t.PublishedBytes += o.PublishedBytes
+	t.DroppedQueueFull += o.DroppedQueueFull
+	t.RefusedQueueFull += o.RefusedQueueFull
+	t.WithdrawnQueueFull += o.WithdrawnQueueFull
+	t.ThrottledDropped += o.ThrottledDropped
+	t.ThrottledRefused += o.ThrottledRefused
+	t.ThrottledWaited += o.ThrottledWaited
+	t.Lost += o.Lost
 }
 
 // FailedLogsMax is how many failed logs are named; what fails is mostly the disk under all of them.
@@ -111,12 +135,14 @@ type Status struct {
 	DeliveredBytes   uint64
 	DroppedBatches   uint64
 	InflightBytes    int64
-	RetainedBytes    int64 // kept alive by replay rings
-	Outstanding      int64
-	Executors        []ExecutorStatus
-	Tenants          []TenantStatus
-	Pool             wire.PoolStats
-	Storage          StorageStatus
+	// Parked counts publishes that stood in line for room while their stream's reader went on.
+	Parked        uint64
+	RetainedBytes int64 // kept alive by replay rings
+	Outstanding   int64
+	Executors     []ExecutorStatus
+	Tenants       []TenantStatus
+	Pool          wire.PoolStats
+	Storage       StorageStatus
 }
 
 // Status returns the counters of now.
@@ -127,6 +153,7 @@ func (b *Broker) Status() Status {
 		Engine:        b.engineName,
 		EngineReason:  b.engineReason,
 		InflightBytes: b.inflight.Used(),
+		Parked:        b.parked.Load(),
 		RetainedBytes: b.retained.Load(),
 		Outstanding:   b.outstanding.Load(),
 		Pool:          b.opts.Pool.Stats(),
@@ -151,13 +178,21 @@ func (b *Broker) Status() Status {
 	})
 	b.caches.all(func(*CacheInfo) { st.Caches++ })
 	b.tenants.all(func(t *tenantState) {
-		st.Tenants = append(st.Tenants, TenantStatus{
-			Tenant:           t.name,
-			PublishedRecords: t.publishedRecords.Load(),
-			PublishedBytes:   t.publishedBytes.Load(),
-			DroppedQueueFull: t.queueFull[queueFullDropped].Load(),
-			RefusedQueueFull: t.queueFull[queueFullRefused].Load(),
-		})
+		ts := TenantStatus{
+			Tenant:             t.name,
+			PublishedRecords:   t.publishedRecords.Load(),
+			PublishedBytes:     t.publishedBytes.Load(),
+			DroppedQueueFull:   t.queueFull[queueFullDropped].Load(),
+			RefusedQueueFull:   t.queueFull[queueFullRefused].Load(),
+			WithdrawnQueueFull: t.queueFull[queueFullWithdrawn].Load(),
+			Lost:               t.lost.Load(),
+		}
+		if q := t.quota; q != nil {
+			ts.ThrottledDropped = q.throttled[throttleDropped].Load()
+			ts.ThrottledRefused = q.throttled[throttleRefused].Load()
+			ts.ThrottledWaited = q.throttled[throttleWaited].Load()
+		}
+		st.Tenants = append(st.Tenants, ts)
 	})
 	b.subs.status(&st)
 	return st
@@ -180,18 +215,60 @@ func (e *executor) status() ExecutorStatus {
 		Finished:     s.published[4].Load(),
 		Failed:       s.published[5].Load(),
 		Refused:      s.published[6].Load(),
-		AckedDropped: s.published[7].Load(),
-		StorageFull:  s.published[8].Load(),
-		Trimmed:      s.published[9].Load(),
-		TrimmedBytes: s.published[10].Load(),
-		TrimFailed:   s.published[11].Load(),
-		Restarts:     s.published[12].Load(),
+		AckedDropped: s.acksBroken(),
+		StorageFull:  s.published[7].Load(),
+		Trimmed:      s.published[8].Load(),
+		TrimmedBytes: s.published[9].Load(),
+		TrimFailed:   s.published[10].Load(),
+		Restarts:     s.published[11].Load(),
 		Queued:       s.queued.Load(),
 		Admitted:     e.admission.Entered(),
+		Waiting:      e.admission.Waiting(),
 		Sched:        e.run.Stats(),
 		Ring:         e.engineStats(),
 		Disk:         e.disk.read(),
 	}
+}
+
+// dropReason is why a publish that was acknowledged when it was queued failed later.
+type dropReason uint8
+
+const (
+	dropStorage    dropReason = iota // the log failed
+	dropOverloaded                   // the disk is full
+	dropNotFound                     // the stream was deleted
+	dropMoved                        // the shard is served elsewhere
+	dropDraining                     // the broker stopped first
+	dropOther
+	dropReasons
+)
+
+var dropReasonNames = [dropReasons]string{"storage", "overloaded", "not_found", "shard_unavailable", "draining", "other"}
+
+func (r dropReason) String() string { return dropReasonNames[r] }
+
+func dropReasonOf(e *wire.Error) dropReason {
+	switch e.Code {
+	case wire.CodeStorage:
+		return dropStorage
+	case wire.CodeOverloaded:
+		return dropOverloaded
+	case wire.CodeNotFound:
+		return dropNotFound
+	case wire.CodeShardUnavailable:
+		return dropMoved
+	case wire.CodeDraining:
+		return dropDraining
+	}
+	return dropOther
+}
+
+func (s *executorStats) acksBroken() map[string]uint64 {
+	m := make(map[string]uint64, dropReasons)
+	for r := range dropReasons {
+		m[r.String()] = s.ackedDropped[r].Load()
+	}
+	return m
 }
 
 func (e *executor) engineName() string {

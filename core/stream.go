@@ -79,27 +79,3 @@ func (s *Stream) shard(n uint32) (*shard, error) {
 	}
 	return s.shards[n], nil
 }
-
-// tenantState counts per tenant. Written by executors and session goroutines, read by anyone.
-type tenantState struct {
-	name             string
-	publishedRecords atomic.Uint64
-	publishedBytes   atomic.Uint64
-	queueFull        [queueFullActions]atomic.Uint64
-}
-
-// queueFullAction says what became of a publish that found no room.
-type queueFullAction uint8
-
-const (
-	queueFullDropped queueFullAction = iota
-	queueFullRefused
-	queueFullActions
-)
-
-func (a queueFullAction) String() string {
-	if a == queueFullDropped {
-		return "dropped"
-	}
-	return "refused"
-}

@@ -30,6 +30,7 @@ type task struct {
 	shard *shard
 	req   PublishRequest // taskPublish
 	cost  int64          // bytes taken from the budgets, given back when the task is finished
+	paid  paid           // taken from the tenant's quota, given back if it never gets a place in the queue
 
 	// A claimed publish: its records are [base, base+req.Count). duplicate: the records are those
 	// of an earlier batch at base; this one only waits until they are committed.
@@ -62,7 +63,7 @@ func newTask(kind taskKind, s *shard) *task {
 
 // free returns t to the pool. Nothing may refer to it any more.
 func (t *task) free() {
-	t.shard, t.req, t.cost = nil, PublishRequest{}, 0
+	t.shard, t.req, t.cost, t.paid = nil, PublishRequest{}, 0, paid{}
 	t.base, t.digest, t.time, t.duplicate = 0, 0, 0, false
 	t.deadline, t.stays = 0, false
 	t.op, t.job, t.call = nil, nil, nil

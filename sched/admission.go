@@ -2,11 +2,7 @@
 
 package sched
 
-import (
-	"context"
-	"sync"
-	"sync/atomic"
-)
+import "context"
 
 // Admission bounds the jobs that wait in one executor's queue. It is decided on the session's
 // goroutine, before a job is pushed: who is let in finds room in the queue for certain.
@@ -16,34 +12,10 @@ import (
 // floods is refused while a quiet one still gets in. With more than factor tenants at their
 // guarantee the whole is exceeded; their number bounds it then, and bytes do at any time.
 type Admission struct {
+	gate
 	depth int64 // guaranteed to each tenant
 	loan  int64 // borrowing ends when so many are in, of all tenants
-
-	// entered counts all jobs that are in. Written by anyone.
-	entered atomic.Int64
-	_       [cacheLine - 8]byte
-
-	// waiting is how many callers of all tenants stand in line, or are about to. Written with mu
-	// held; for its order with the other counters see Budget.waiting.
-	waiting atomic.Int64
-	mu      sync.Mutex // guards lines and the tenants' lines
-	// lines are the tenants in whose line somebody stands, in the order in which they are served.
-	lines []*Tenant
 }
-
-// Tenant is the account of one tenant in one executor's queue: its jobs in Admission, its share in
-// the FairQueue. It belongs to the Admission that made it.
-type Tenant struct {
-	// entered counts the tenant's jobs that are in. Written by anyone.
-	entered atomic.Int64
-	// waiting is how many stand in line. Written with Admission.mu held.
-	waiting atomic.Int64
-	_       [cacheLine - 16]byte
-	line    line // guarded by Admission.mu
-}
-
-// Entered is how many jobs of the tenant are in.
-func (t *Tenant) Entered() int64 { return t.entered.Load() }
 
 // NewAdmission returns an admission for a queue of depth*factor jobs, of which each tenant is
 // guaranteed depth.
@@ -51,26 +23,28 @@ func NewAdmission(depth, factor int) *Admission {
 	if depth <= 0 || factor <= 0 {
 		panic("sched: admission without room")
 	}
-	return &Admission{depth: int64(depth), loan: int64(depth) * int64(factor-1)}
+	a := &Admission{depth: int64(depth), loan: int64(depth) * int64(factor-1)}
+	a.take = func(t *Tenant, _ int64, _ bool) bool { return a.enter(t) }
+	return a
 }
 
-// NewTenant returns an account with nothing in it. There is one per tenant: a second one would be
-// guaranteed as much again.
-func (a *Admission) NewTenant() *Tenant { return &Tenant{} }
-
 // Entered is how many jobs are in.
-func (a *Admission) Entered() int64 { return a.entered.Load() }
-
-// Waiting is how many callers stand in line.
-func (a *Admission) Waiting() int64 { return a.waiting.Load() }
+func (a *Admission) Entered() int64 { return a.used.Load() }
 
 // TryEnter lets one job of t in if there is room for it and nobody of t waits.
 func (a *Admission) TryEnter(t *Tenant) bool {
-	return t.waiting.Load() == 0 && a.take(t)
+	return t.waiting.Load() == 0 && a.enter(t)
 }
 
-// Enter lets one job of t in, in the order of arrival, as soon as there is room. If ctx ends first
-// it returns its error, and the job is not in.
+// Join has w stand in t's line for a job of it that found no room. to is told when the job is in,
+// which may be before Join returns.
+func (a *Admission) Join(t *Tenant, w *Waiter, to Granter) { a.join(t, w, 1, to) }
+
+// Cancel takes w out of t's line and says whether it stood there still: if not, its job is in.
+func (a *Admission) Cancel(t *Tenant, w *Waiter) bool { return a.cancel(t, w) }
+
+// Enter lets one job of t in, in the order of arrival, as soon as there is room, and has the caller
+// wait for it. If ctx ends first it returns its error, and the job is not in.
 func (a *Admission) Enter(ctx context.Context, t *Tenant) error {
 	if a.TryEnter(t) {
 		return nil
@@ -78,104 +52,40 @@ func (a *Admission) Enter(ctx context.Context, t *Tenant) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := &waiter{ready: make(chan struct{})}
-	a.mu.Lock()
-	if t.waiting.Add(1) == 1 {
-		a.lines = append(a.lines, t)
-	}
-	a.waiting.Add(1)
-	t.line.push(w)
-	a.serve()
-	a.mu.Unlock()
-	return await(ctx, w, func() bool { return a.giveUp(t, w) })
+	c := newCall()
+	a.join(t, &c.Waiter, 1, c)
+	return c.await(ctx, func() bool { return a.cancel(t, &c.Waiter) })
 }
 
 // Leave takes one job of t out: it is finished. Every job that was let in leaves once.
 func (a *Admission) Leave(t *Tenant) {
-	if t.entered.Add(-1) < 0 || a.entered.Add(-1) < 0 {
+	if t.held.Add(-1) < 0 || a.used.Add(-1) < 0 {
 		panic("sched: more jobs left than entered")
 	}
 	if a.waiting.Load() != 0 {
-		a.mu.Lock()
-		a.serve()
-		a.mu.Unlock()
+		a.back()
 	}
 }
 
-// take lets one job of t in if there is room. No count is ever raised on trial: a refused job must
+// enter lets one job of t in if there is room. No count is ever raised on trial: a refused job must
 // not make another, guaranteed one be refused.
-func (a *Admission) take(t *Tenant) bool {
+func (a *Admission) enter(t *Tenant) bool {
 	for {
-		mine := t.entered.Load()
+		mine := t.held.Load()
 		if mine < a.depth {
-			if t.entered.CompareAndSwap(mine, mine+1) {
-				a.entered.Add(1)
+			if t.held.CompareAndSwap(mine, mine+1) {
+				a.used.Add(1)
 				return true
 			}
 			continue
 		}
-		all := a.entered.Load()
+		all := a.used.Load()
 		if all >= a.loan {
 			return false
 		}
-		if a.entered.CompareAndSwap(all, all+1) {
-			t.entered.Add(1)
+		if a.used.CompareAndSwap(all, all+1) {
+			t.held.Add(1)
 			return true
 		}
 	}
-}
-
-// serve lets in whoever finds room, one of each tenant in turn. mu is held.
-func (a *Admission) serve() {
-	for idle := 0; idle < len(a.lines); {
-		t := a.lines[0]
-		if !a.take(t) {
-			idle++
-			a.rotate()
-			continue
-		}
-		idle = 0
-		t.line.grant()
-		a.waiting.Add(-1)
-		if t.waiting.Add(-1) == 0 {
-			a.drop(0)
-		} else {
-			a.rotate()
-		}
-	}
-}
-
-// rotate moves the first tenant in line to the end.
-func (a *Admission) rotate() {
-	t := a.lines[0]
-	copy(a.lines, a.lines[1:])
-	a.lines[len(a.lines)-1] = t
-}
-
-// drop removes the i-th tenant, in whose line nobody stands any more.
-func (a *Admission) drop(i int) {
-	last := len(a.lines) - 1
-	copy(a.lines[i:], a.lines[i+1:])
-	a.lines[last] = nil
-	a.lines = a.lines[:last]
-}
-
-// giveUp takes w out of t's line and says whether it was too late: its job is in.
-func (a *Admission) giveUp(t *Tenant, w *waiter) (granted bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if w.granted {
-		return true
-	}
-	t.line.remove(w)
-	a.waiting.Add(-1)
-	if t.waiting.Add(-1) == 0 {
-		for i := range a.lines {
-			if a.lines[i] == t {
-				a.drop(i)
-				break
-			}
-		}
-	}
-	return false
 }

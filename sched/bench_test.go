@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 func BenchmarkInbox(b *testing.B) {
@@ -148,6 +149,40 @@ func BenchmarkBudget(b *testing.B) {
 	for b.Loop() {
 		budget.TryAcquire(4096)
 		budget.Release(4096)
+	}
+}
+
+func BenchmarkSharedBudget(b *testing.B) {
+	budget := NewSharedBudget(1 << 30)
+	t := budget.NewTenant()
+	b.ReportAllocs()
+	for b.Loop() {
+		budget.TryAcquire(t, 4096)
+		budget.Release(t, 4096)
+	}
+}
+
+func BenchmarkBucket(b *testing.B) {
+	bucket := NewBucket(1<<40, time.Second, 0)
+	b.ReportAllocs()
+	now := int64(0)
+	for b.Loop() {
+		now += 100
+		bucket.Take(64, now)
+	}
+}
+
+// BenchmarkJoin is a job that stands in line and is let in by the next one that leaves.
+func BenchmarkJoin(b *testing.B) {
+	a := NewAdmission(1, 1)
+	t := a.NewTenant()
+	a.TryEnter(t)
+	w := &parked{r: &recorder{got: make([]int, 0, 1)}}
+	b.ReportAllocs()
+	for b.Loop() {
+		w.r.got = w.r.got[:0]
+		a.Join(t, &w.w, w)
+		a.Leave(t)
 	}
 }
 

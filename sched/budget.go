@@ -49,7 +49,7 @@ func (b *Budget) Waiting() int64 { return b.waiting.Load() }
 // TryAcquire takes n bytes if they are free and nobody waits. A request beyond the whole budget is
 // one for the whole budget: it is let in alone (PUB-17).
 func (b *Budget) TryAcquire(n int64) bool {
-	return b.waiting.Load() == 0 && b.take(b.clamp(n))
+	return b.waiting.Load() == 0 && b.take(clamp(n, b.size))
 }
 
 // Acquire takes n bytes, in the order of arrival, as soon as they are free. If ctx ends first it
@@ -61,18 +61,19 @@ func (b *Budget) Acquire(ctx context.Context, n int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := &waiter{n: b.clamp(n), ready: make(chan struct{})}
+	c := newCall()
+	c.n, c.to = clamp(n, b.size), c
 	b.mu.Lock()
 	b.waiting.Add(1)
-	b.line.push(w)
+	b.line.push(&c.Waiter)
 	b.serve()
 	b.mu.Unlock()
-	return await(ctx, w, func() bool { return b.leave(w) })
+	return c.await(ctx, func() bool { return b.cancel(&c.Waiter) })
 }
 
 // Release gives back n bytes: the number that was asked for.
 func (b *Budget) Release(n int64) {
-	if b.used.Add(-b.clamp(n)) < 0 {
+	if b.used.Add(-clamp(n, b.size)) < 0 {
 		panic("sched: more bytes released than acquired")
 	}
 	if b.waiting.Load() != 0 {
@@ -82,12 +83,12 @@ func (b *Budget) Release(n int64) {
 	}
 }
 
-// clamp maps a request to what is accounted for it.
-func (b *Budget) clamp(n int64) int64 {
+// clamp maps a request to what is accounted for it in a budget of size.
+func clamp(n, size int64) int64 {
 	if n < 0 {
 		panic("sched: negative number of bytes")
 	}
-	return min(n, b.size)
+	return min(n, size)
 }
 
 // take takes n bytes if they are free.
@@ -111,16 +112,16 @@ func (b *Budget) serve() {
 	}
 }
 
-// leave takes w out of the line and says whether it was too late: w has its bytes. Whoever stood
-// behind a large w may have room now.
-func (b *Budget) leave(w *waiter) (granted bool) {
+// cancel takes w out of the line and says whether it stood there still: if not, it has its bytes.
+// Whoever stood behind a large w may have room now.
+func (b *Budget) cancel(w *Waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.granted {
-		return true
+	if w.in == nil {
+		return false
 	}
 	b.line.remove(w)
 	b.waiting.Add(-1)
 	b.serve()
-	return false
+	return true
 }

@@ -187,8 +187,8 @@ func TestAdmissionGuaranteesEachTenantItsSlots(t *testing.T) { // PUB-13
 					all++
 				}
 			}
-			if a.Entered() != int64(all) || tenants[i].Entered() != int64(in[i]) {
-				t.Fatalf("counts %d, %d; want %d, %d", a.Entered(), tenants[i].Entered(), all, in[i])
+			if a.Entered() != int64(all) || tenants[i].Held() != int64(in[i]) {
+				t.Fatalf("counts %d, %d; want %d, %d", a.Entered(), tenants[i].Held(), all, in[i])
 			}
 		}
 	})
@@ -227,7 +227,7 @@ func TestQuietTenantGetsInWhileAnotherFloods(t *testing.T) { // PUB-13
 	}
 	close(stop)
 	wg.Wait()
-	for flood.Entered() > 0 {
+	for flood.Held() > 0 {
 		a.Leave(flood)
 	}
 	if a.Entered() != 0 {

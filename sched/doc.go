@@ -4,8 +4,9 @@
 //
 //	session goroutines                               one executor per core shard
 //	------------------                               ---------------------------------------
+//	Bucket.Take      (units per second)
 //	Budget.Acquire   (bytes)                         Executor.Run
-//	Admission.Enter  (jobs of a tenant)                 Stepper.Step(now)
+//	Admission.TryEnter, Join (jobs of a tenant)         Stepper.Step(now)
 //	Inbox.Push ------------- swap list --------------->   Inbox.Pop -> FairQueue.Push
 //	       \                                              FairQueue.Next -> lane -> jobs
 //	        '-- Executor.Wake: only if it sleeps          ... Done, Admission.Leave, Budget.Release
@@ -14,8 +15,8 @@
 // # Who owns what
 //
 // A FairQueue, its lanes and the tenants' accounts in it belong to one executor and have no lock.
-// Admission and Budget are shared by everybody; whoever was let in gives the unit back exactly
-// once. An Inbox has any number of producers and one consumer. A Node belongs to the producer
+// Admission and the budgets are shared by everybody; whoever was let in gives the unit back exactly
+// once, and so lets the next one in. A Waiter belongs to its line while it stands there. An Inbox has any number of producers and one consumer. A Node belongs to the producer
 // until Push and to the consumer from Pop on.
 //
 // # Goroutines

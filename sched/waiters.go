@@ -2,20 +2,32 @@ package sched
 
 import "context"
 
-// waiter is one caller in a line. Guarded by the line's owner, but for ready.
-type waiter struct {
-	next    *waiter
-	n       int64         // what it asks for
-	granted bool          // it has n, and is out of the line
-	ready   chan struct{} // closed when granted
+// Waiter is one place in a line: of a job for room in a queue, or of a caller for bytes. It is
+// intrusive, so that standing in line allocates nothing, and needs no goroutine. It belongs to the
+// line from the moment it joins until it is granted or cancelled, and may be used again then.
+// Guarded by the line's owner.
+type Waiter struct {
+	prev, next *Waiter
+	in         *line // where it stands; nil = nowhere
+	n          int64 // what it asks for
+	to         Granter
 }
+
+// Granter is told that its waiter has what it stood in line for. Granted is called once, by whoever
+// made the room, with the line's lock held and before anybody may take room that came free later: it
+// must neither block nor call the line's owner.
+type Granter interface{ Granted() }
 
 // line is a first come, first served queue of waiters, guarded by its owner's mutex.
 type line struct {
-	head, tail *waiter
+	head, tail *Waiter
 }
 
-func (l *line) push(w *waiter) {
+func (l *line) push(w *Waiter) {
+	if w.in != nil {
+		panic("sched: a waiter stands in line twice")
+	}
+	w.in, w.prev = l, l.tail
 	if l.tail == nil {
 		l.head = w
 	} else {
@@ -24,43 +36,48 @@ func (l *line) push(w *waiter) {
 	l.tail = w
 }
 
+// remove takes w out of the line, where it is.
+func (l *line) remove(w *Waiter) {
+	if w.prev == nil {
+		l.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next, w.in = nil, nil, nil
+}
+
 // grant takes the head out of the line and tells it.
 func (l *line) grant() {
 	w := l.head
-	l.head = w.next
-	if l.head == nil {
-		l.tail = nil
-	}
-	w.next = nil
-	w.granted = true
-	close(w.ready)
+	l.remove(w)
+	to := w.to
+	w.to = nil
+	to.Granted()
 }
 
-// remove takes w out of the line, where it is.
-func (l *line) remove(w *waiter) {
-	var before *waiter
-	for x := l.head; x != w; x = x.next {
-		before = x
-	}
-	if before == nil {
-		l.head = w.next
-	} else {
-		before.next = w.next
-	}
-	if l.tail == w {
-		l.tail = before
-	}
-	w.next = nil
+// call is a waiter whose caller stands still.
+type call struct {
+	Waiter
+	ready chan struct{} // closed when granted
 }
 
-// await waits until w is granted or ctx ends. On a nil error w has what it asked for. Otherwise
-// giveUp, called once, says whether w was granted in the meantime after all.
-func await(ctx context.Context, w *waiter, giveUp func() bool) error {
+func newCall() *call { return &call{ready: make(chan struct{})} }
+
+func (c *call) Granted() { close(c.ready) }
+
+// await waits until c is granted or ctx ends. On a nil error c has what it asked for. Otherwise
+// cancel, called once, says whether c was taken out of its line in time.
+func (c *call) await(ctx context.Context, cancel func() bool) error {
 	select {
-	case <-w.ready:
+	case <-c.ready:
 		return nil
 	case <-ctx.Done():
-		if giveUp() {
+		if !cancel() {
 			return nil
 		}
 		return ctx.Err()

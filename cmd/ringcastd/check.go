@@ -44,6 +44,10 @@ func (l *Loaded) check() []string {
 	within("max-frame-bytes", c.MaxFrame.V, 64<<10, 16<<20)
 	within("broker-publish-inflight-bytes", c.Inflight.V, 64<<10, 1<<40)
 	within("broker-publish-conn-inflight-bytes", c.ConnInflight.V, 64<<10, 1<<40)
+	within("broker-publish-conn-total-inflight-bytes", c.ConnTotal.V, 0, 1<<40)
+	within("tenant-publish-bytes-per-sec", c.TenantBytes.V, 0, 1<<40)
+	within("tenant-publish-msgs-per-sec", c.TenantMsgs.V, 0, 1<<40)
+	within("tenant-publish-burst-ms", c.TenantBurst.V, 1, 3600*1000)
 	within("broker-pub-queue-depth", c.QueueDepth.V, 1, 1<<20)
 	within("broker-pub-workers-per-conn", c.QueueFactor.V, 1, 1024)
 	within("publish-queue-wait-ms", c.QueueWait.V, 1, 3600*1000)
@@ -72,6 +76,13 @@ func (l *Loaded) check() []string {
 	above("event-batch-max-bytes", c.BatchBytes.V, "max-frame-bytes", c.MaxFrame.V, "a batch would not fit a frame")
 	above("preauth-max-frame-bytes", c.PreauthMaxFrame.V, "max-frame-bytes", c.MaxFrame.V, "a stranger would be allowed more than a client")
 	above("broker-publish-conn-inflight-bytes", c.ConnInflight.V, "broker-publish-inflight-bytes", c.Inflight.V, "one identity would hold more than the process")
+	if c.ConnTotal.V != 0 {
+		above("broker-publish-conn-inflight-bytes", c.ConnInflight.V, "broker-publish-conn-total-inflight-bytes", c.ConnTotal.V, "one identity would hold more than its connection")
+		above("broker-publish-conn-total-inflight-bytes", c.ConnTotal.V, "broker-publish-inflight-bytes", c.Inflight.V, "one connection would hold more than the process")
+	}
+	if _, err := parseQuotas(c.TenantQuotas.V); err != nil {
+		bad("%s: %v", envName("tenant-publish-quotas"), err)
+	}
 	above("max-subscriptions-per-conn", c.MaxSubs.V, "max-subscriptions-per-conn-total", c.MaxSubsTotal.V, "one identity would hold more than its connection")
 	above("subscriber-queue-capacity", c.SubQueue.V, "subscriber-queue-capacity-max", c.SubQueueMax.V, "the default is beyond the most")
 	above("max-frame-bytes", c.MaxFrame.V, "conn-window-bytes", c.ConnWindow.V, "a frame would not fit a connection's window")

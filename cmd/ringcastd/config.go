@@ -54,10 +54,15 @@ type Config struct {
 	MaxFrame        Size `name:"max-frame-bytes" group:"broker" default:"16MiB" help:"Largest frame."`
 	Inflight        Size `name:"broker-publish-inflight-bytes" group:"broker" default:"64MiB" help:"Bytes of accepted, unfinished publishes of the whole process."`
 	ConnInflight    Size `name:"broker-publish-conn-inflight-bytes" group:"broker" default:"16MiB" help:"The same for one identity on one connection."`
+	ConnTotal       Size `name:"broker-publish-conn-total-inflight-bytes" group:"broker" default:"0" help:"The same for all identities of one connection; 0 = four times that of one, at most that of the process."`
 	QueueDepth      Num  `name:"broker-pub-queue-depth" group:"broker" default:"64" help:"Publish jobs guaranteed to each tenant."`
 	QueueFactor     Num  `name:"broker-pub-workers-per-conn" group:"broker" default:"4" help:"Queue depth times this is the whole queue of an executor."`
 	QueueWait       Num  `name:"publish-queue-wait-ms" group:"broker" default:"2000" help:"Longest that an acknowledged publish waits for room."`
 	IngressWait     Bool `name:"pub-ingress-wait" group:"broker" default:"false" help:"Unacknowledged publishes wait for room instead of being dropped."`
+	TenantBytes     Size `name:"tenant-publish-bytes-per-sec" group:"broker" default:"0" help:"Bytes that one tenant may publish per second on this broker, 4 for each record included; 0 = no bound."`
+	TenantMsgs      Num  `name:"tenant-publish-msgs-per-sec" group:"broker" default:"0" help:"Records that one tenant may publish per second on this broker; 0 = no bound."`
+	TenantQuotas    Text `name:"tenant-publish-quotas" group:"broker" placeholder:"TENANT:BYTES:MSGS,..." help:"Quotas of single tenants instead of the two above; 0 = no bound."`
+	TenantBurst     Num  `name:"tenant-publish-burst-ms" group:"broker" default:"1000" help:"A tenant that was silent may publish so much of its quota at once."`
 	AckWait         Num  `name:"ack-wait-timeout-ms" group:"broker" default:"2000" help:"A queued publish without an outcome after this time is answered unacknowledged."`
 	PublishWindow   Num  `name:"broker-publish-window" group:"broker" default:"256" help:"Unanswered acknowledged publishes of one stream; 0 = no window is granted."`
 	RecordPublisher Bool `name:"record-publishers" group:"broker" default:"false" help:"Store who published with each batch and show it to readers."`

@@ -98,11 +98,15 @@ func TestAllProblemsAreListedWithTheirNames(t *testing.T) {
 		"--max-subscriptions-per-conn=10", "--max-subscriptions-per-conn-total=5",
 		"--stream-window-bytes=16MiB", "--conn-window-bytes=16MiB",
 		"--subscriber-queue-capacity=9", "--subscriber-queue-capacity-max=8",
+		"--broker-publish-conn-total-inflight-bytes=1536KiB", "--tenant-publish-quotas=a:1:2:3",
 		"--durable-fsync-interval-ms=0", "--tls-cert=/nonexistent/cert.pem")
 	got := problems(t, err)
 	for _, names := range [][]string{
 		{"RINGCAST_EVENT_BATCH_MAX_BYTES", "RINGCAST_MAX_FRAME_BYTES"},
 		{"RINGCAST_BROKER_PUBLISH_CONN_INFLIGHT_BYTES", "RINGCAST_BROKER_PUBLISH_INFLIGHT_BYTES"},
+		{"RINGCAST_BROKER_PUBLISH_CONN_INFLIGHT_BYTES", "RINGCAST_BROKER_PUBLISH_CONN_TOTAL_INFLIGHT_BYTES"},
+		{"RINGCAST_BROKER_PUBLISH_CONN_TOTAL_INFLIGHT_BYTES", "RINGCAST_BROKER_PUBLISH_INFLIGHT_BYTES"},
+		{"RINGCAST_TENANT_PUBLISH_QUOTAS", "a:1:2:3"},
 		{"RINGCAST_MAX_SUBSCRIPTIONS_PER_CONN", "RINGCAST_MAX_SUBSCRIPTIONS_PER_CONN_TOTAL"},
 		{"RINGCAST_STREAM_WINDOW_BYTES", "RINGCAST_CONN_WINDOW_BYTES"},
 		{"RINGCAST_SUBSCRIBER_QUEUE_CAPACITY", "RINGCAST_SUBSCRIBER_QUEUE_CAPACITY_MAX"},

@@ -28,6 +28,7 @@ func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
 		retained = max(memory/4, 256<<20)
 	}
 	mode, _ := log.ParseFsyncMode(l.FsyncMode.V) // the word was checked
+	quotas, _ := parseQuotas(l.TenantQuotas.V)   // the text was checked
 	return core.Options{
 		DataDir: l.DataDir.V, Engine: l.StorageEngine.V,
 		CoreShards: int(l.CoreShards.V), CorePin: l.CorePin.V,
@@ -38,7 +39,9 @@ func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
 		RetentionInterval:    time.Duration(l.RetentionInterval.V) * time.Second,
 		RepairChecksumTail:   l.RepairTail.V,
 		VerifyAllOnOpen:      l.VerifyAll.V,
-		PublishInflightBytes: l.Inflight.V, PublishConnInflightBytes: l.ConnInflight.V,
+		PublishInflightBytes: l.Inflight.V, PublishConnInflightBytes: l.ConnInflight.V, PublishConnTotalInflightBytes: l.ConnTotal.V,
+		TenantPublishQuota:  core.TenantQuota{BytesPerSec: l.TenantBytes.V, MsgsPerSec: l.TenantMsgs.V},
+		TenantPublishQuotas: quotas, TenantPublishBurst: ms(l.TenantBurst),
 		PublishQueueDepth: int(l.QueueDepth.V), PublishQueueFactor: int(l.QueueFactor.V),
 		PublishQueueWait: ms(l.QueueWait), IngressWait: l.IngressWait.V,
 		RingBytes: l.RingBytes.V, RetainedBytes: retained,

@@ -55,16 +55,20 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // broker is what core counts: publishes, tenants, subscribers, memory.
 func (c *collector) broker(e emitter, st *core.Status) {
-	var finished, failed, refused, acked, claimed, restarts uint64
+	var finished, failed, refused, claimed, restarts uint64
 	var claims [core.ClaimSizes]uint64
-	var queued int64
+	var queued, waiting int64
+	acked := map[string]uint64{}
 	for _, x := range st.Executors {
 		finished, failed, refused = finished+x.Finished, failed+x.Failed, refused+x.Refused
-		acked, claimed = acked+x.AckedDropped, claimed+x.Claimed
+		claimed, restarts = claimed+x.Claimed, restarts+x.Restarts
 		for i, n := range x.ClaimSizes {
 			claims[i] += n
 		}
-		queued, restarts = queued+x.Queued, restarts+x.Restarts
+		queued, waiting = queued+x.Queued, waiting+x.Waiting
+		for reason, n := range x.AckedDropped {
+			acked[reason] += n
+		}
 		e.count(executorSteps, x.Sched.Steps, shardLabel(x.Shard))
 		e.count(executorParks, x.Sched.Parks, shardLabel(x.Shard))
 		e.count(executorYields, x.Sched.Yields, shardLabel(x.Shard))
@@ -74,7 +78,11 @@ func (c *collector) broker(e emitter, st *core.Status) {
 	e.count(publishRequests, failed, "failed")
 	e.count(publishRequests, refused, "refused")
 	e.gauge(ingressDepth, float64(queued))
-	e.count(ackedDropped, acked)
+	e.gauge(ingressWaiting, float64(waiting))
+	e.count(ingressParked, st.Parked)
+	for reason, n := range acked {
+		e.count(ackedDropped, n, reason)
+	}
 	e.histogram(claimJobs, append(claims[:], 0), powers, float64(claimed)) // none is larger
 	e.count(workerRestarts, restarts)
 	e.gauge(inflightRequests, float64(st.Outstanding))
@@ -101,25 +109,30 @@ func (c *collector) broker(e emitter, st *core.Status) {
 		return a.Tenant < b.Tenant
 	})
 	var bytes, dropped uint64
-	sums := make(map[string]*[4]uint64)
+	sums := make(map[string]*core.TenantStatus)
 	for i, t := range tenants {
 		name := t.Tenant
 		if i >= tenantsMax {
 			name = tenantOverflow
 		}
-		if sums[name] == nil {
-			sums[name] = new([4]uint64)
+		x := sums[name]
+		if x == nil {
+			x = &core.TenantStatus{}
+			sums[name] = x
 		}
-		for n, x := range [...]uint64{t.PublishedRecords, t.PublishedBytes, t.DroppedQueueFull, t.RefusedQueueFull} {
-			sums[name][n] += x
-		}
+		x.Add(&t)
 		bytes, dropped = bytes+t.PublishedBytes, dropped+t.DroppedQueueFull
 	}
 	for name, x := range sums {
-		e.count(tenantMessages, x[0], name)
-		e.count(tenantBytes, x[1], name)
-		e.count(tenantQueueFull, x[2], name, "dropped")
-		e.count(tenantQueueFull, x[3], name, "refused")
+		e.count(tenantMessages, x.PublishedRecords, name)
+		e.count(tenantBytes, x.PublishedBytes, name)
+		e.count(tenantQueueFull, x.DroppedQueueFull, name, "dropped")
+		e.count(tenantQueueFull, x.RefusedQueueFull, name, "refused")
+		e.count(tenantQueueFull, x.WithdrawnQueueFull, name, "withdrawn")
+		e.count(tenantThrottled, x.ThrottledDropped, name, "dropped")
+		e.count(tenantThrottled, x.ThrottledRefused, name, "refused")
+		e.count(tenantThrottled, x.ThrottledWaited, name, "waited")
+		e.count(tenantLost, x.Lost, name)
 	}
 	e.count(publishBytes, bytes)
 	e.count(ingressDropped, dropped)

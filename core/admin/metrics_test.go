@@ -26,7 +26,10 @@ func TestMetricsKeepTheirNames(t *testing.T) {
 	for _, want := range []string{
 		`ringcast_ready_state 1`, `ringcast_drain_duration_ms 1500`, `ringcast_drain_forced_total{subsystem="sessions"} 1`,
 		`ringcast_publish_requests_total{result="ok"} 0`, `ringcast_publish_bytes_total 0`, `ringcast_broker_ingress_queue_depth 0`,
-		`ringcast_broker_ingress_dropped_total 0`, `ringcast_broker_acked_publishes_dropped_total 0`,
+		`ringcast_broker_ingress_dropped_total 0`, `ringcast_broker_acked_publishes_dropped_total{reason="storage"} 0`,
+		`ringcast_broker_ingress_parked_total 0`, `ringcast_broker_ingress_waiting 0`,
+		`ringcast_tenant_publish_queue_full_total{action="withdrawn",tenant="t1"} 0`, `ringcast_tenant_publish_lost_total{tenant="t1"} 0`,
+		`ringcast_tenant_publish_throttled_total{action="refused",tenant="t1"} 0`,
 		`ringcast_broker_publish_claim_jobs_count 0`, `ringcast_broker_publish_claim_jobs_bucket{le="64"} 0`,
 		`ringcast_broker_publish_worker_restarts_total 0`, `ringcast_broker_json_publishes_total 0`, `ringcast_inflight_requests 0`,
 		`ringcast_tenant_published_messages_total{tenant="t1"} 0`, `ringcast_tenant_publish_queue_full_total{action="dropped",tenant="t1"} 0`,

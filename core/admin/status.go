@@ -70,6 +70,8 @@ type tenantBody struct {
 	PublishedBytes   uint64 `json:"published_bytes"`
 	Dropped          uint64 `json:"publishes_dropped"`
 	Refused          uint64 `json:"publishes_refused"`
+	Throttled        uint64 `json:"publishes_throttled"`
+	Lost             uint64 `json:"publishes_lost"`
 }
 
 type executorBody struct {
@@ -176,17 +178,19 @@ func (s *Server) snapshot(v *Services) *statusBody {
 		b.Sockets = append(b.Sockets, listenerBodyOf(l))
 	}
 	for _, t := range st.Tenants {
-		b.Tenants = append(b.Tenants, tenantBody{t.Tenant, t.PublishedRecords, t.PublishedBytes, t.DroppedQueueFull, t.RefusedQueueFull})
+		b.Tenants = append(b.Tenants, tenantBody{
+			t.Tenant, t.PublishedRecords, t.PublishedBytes, t.DroppedQueueFull, t.RefusedQueueFull,
+			t.ThrottledDropped + t.ThrottledRefused + t.ThrottledWaited, t.Lost,
+		})
 		b.Totals.PublishedRecords += t.PublishedRecords
 		b.Totals.PublishedBytes += t.PublishedBytes
-		b.Totals.DroppedPublishes += t.DroppedQueueFull
+		b.Totals.DroppedPublishes += t.DroppedQueueFull + t.ThrottledDropped + t.Lost
 	}
 	for _, e := range st.Executors {
 		b.Cores = append(b.Cores, executorBody{e.Shard, e.Sched.Pinned, e.Queued, e.Finished, e.Failed, e.Refused, e.Ring.Syncs})
 	}
 	b.Totals.DeliveredRecords, b.Totals.DeliveredBytes = st.DeliveredRecords, st.DeliveredBytes
 	b.Totals.DroppedBatches = st.DroppedBatches
-	b.Totals.DroppedPublishes += b.Sessions.UnackedLost
 	b.Rates = s.rates.of(b.Totals, time.Now())
 	b.Lagging = lagging(v.Broker.Subscriptions())
 	return b
@@ -198,7 +202,7 @@ type totals struct {
 	PublishedBytes   uint64 `json:"published_bytes"`
 	DeliveredRecords uint64 `json:"delivered_records"`
 	DeliveredBytes   uint64 `json:"delivered_bytes"`
-	// DroppedPublishes were unacknowledged and found no room or no stream; DroppedBatches are
+	// DroppedPublishes were unacknowledged and found no room, quota or stream, or failed; DroppedBatches are
 	// deliveries that a subscriber's queue had no room for.
 	DroppedPublishes uint64 `json:"dropped_publishes"`
 	DroppedBatches   uint64 `json:"dropped_batches"`

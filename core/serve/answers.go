@@ -13,9 +13,10 @@ import (
 // answers holds the acked publishes of one stream from their acceptance to their answer. Three
 // parties touch it:
 //
-//	reader    take: waits for room, fills a slot in, hands it to the broker as its Replier
-//	executor  Published: stores the outcome in the slot, pushes it to done
-//	writer    collect: encodes outcomes; sweep: answers what took too long
+//	reader    take: waits for room, fills a slot in, hands it to the broker as its Replier and Place
+//	executor  Admitted: it is queued; Published: stores the outcome in the slot, pushes it to done
+//	writer    collect: encodes outcomes; sweep: answers what took too long, withdraws what stood in
+//	          line for too long
 //
 // On a pipelined stream answers leave in the order of the publishes: the reader notes each slot in
 // a ring that the writer follows. Otherwise they leave as outcomes come.
@@ -25,7 +26,7 @@ import (
 // there are twice as many slots as may be unanswered; when all are held by such late outcomes, the
 // reader stops until one comes back.
 //
-// Bounds: limit unanswered publishes, 2*limit slots. Nothing here allocates once the slots of the
+// Bounds: limit unanswered publishes, 2*limit slots, ackedParkedMax that stand in line. Nothing here allocates once the slots of the
 // stream's usual depth exist.
 type answers struct {
 	// pipelined is set by auth, before the first publish; the writer is running by then.
@@ -33,6 +34,8 @@ type answers struct {
 	limit     int32 // unanswered publishes; reader only once it takes slots
 	count     *counters
 	wake      chan struct{} // cap 1; wakes the writer
+	clock     *sweepClock
+	broker    *core.Broker
 
 	// done and free carry slots: executors (and the reader, for refusals) to the writer, and the
 	// writer back to the reader.
@@ -40,6 +43,9 @@ type answers struct {
 
 	// unanswered is raised by the reader, lowered by the writer once answers are written.
 	unanswered atomic.Int32
+	// parked is how many stand in line for room in a queue. Raised by the reader, lowered by whoever
+	// ends their wait.
+	parked atomic.Int32
 
 	// chunks lists every slot. Extended by the reader; read by the writer's sweep.
 	chunks atomic.Pointer[chunk]
@@ -68,14 +74,19 @@ const (
 	formIdempotent
 )
 
-// States of a slot. The reader moves it from free to taken to admitted, the writer back to free.
+// States of a slot. The reader moves it from free to taken, to parked if the publish stands in line, and
+// whoever lets the publish into its queue to admitted; the writer moves it back to free.
 const (
-	slotFree     = uint32(iota)
-	slotTaken    // accepted; the broker may still be waiting for room
-	slotAdmitted // queued: the ack wait runs
+	slotFree     = uint64(iota)
+	slotTaken    // accepted; the reader may still be waiting for bytes
+	slotParked   // stands in line: the queue wait runs
+	slotAdmitted // queued: the ack wait runs, from the tick above slotTickShift
+
+	slotStates    = 3 // mask
+	slotTickShift = 32
 )
 
-// slot is one acked publish. It is the core.Replier of its request.
+// slot is one acked publish. It is the core.Replier of its request, and the owner of its Place.
 type slot struct {
 	node  sched.Node[*slot]
 	owner *answers
@@ -84,9 +95,10 @@ type slot struct {
 	requestID uint64
 	form      form
 	taken     uint32 // tick when it was taken
-	admitted  uint32 // tick when the broker had queued it; valid in state slotAdmitted
 
-	state atomic.Uint32
+	// state is one of the states, and the tick at which the publish was queued.
+	state atomic.Uint64
+	place core.Place
 
 	// result is written by whoever completes the publish, before the push to done.
 	result core.PublishResult
@@ -119,10 +131,43 @@ func (s *slot) Published(_ uint64, r core.PublishResult) {
 // refuse completes a slot whose publish never reached the broker.
 func (s *slot) refuse(e *wire.Error) { s.Published(0, core.PublishResult{Err: e}) }
 
-// admit starts the ack wait, unless the outcome is there already.
+// Park lets the publish stand in line, unless too many of its stream do. It implements core.PlaceOwner.
+func (s *slot) Park() bool {
+	a := s.owner
+	if a.parked.Load() >= ackedParkedMax {
+		return false
+	}
+	a.parked.Add(1)
+	s.state.Store(slotParked)
+	return true
+}
+
+// Admitted starts the ack wait. It implements core.PlaceOwner.
+func (s *slot) Admitted() { s.admit(s.owner.clock.now()) }
+
 func (s *slot) admit(tick uint32) {
-	s.admitted = tick
-	s.state.CompareAndSwap(slotTaken, slotAdmitted)
+	if s.state.Load() == slotParked {
+		s.owner.parked.Add(-1)
+	}
+	s.state.Store(slotAdmitted | uint64(tick)<<slotTickShift)
+}
+
+// withdraw takes the publish out of the line that it stands in. Its outcome is in done then. It may have
+// been let in meanwhile, or not stand there yet.
+func (s *slot) withdraw(why core.Withdrawal) {
+	if s.state.Load() == slotParked && s.owner.broker.Withdraw(&s.place, why) {
+		s.owner.parked.Add(-1)
+	}
+}
+
+// withdrawAll takes everything out of line: nobody is left to be answered. The reader and the writer
+// have ended.
+func (a *answers) withdrawAll() {
+	for c := a.chunks.Load(); c != nil && a.parked.Load() > 0; c = c.next {
+		for i := range c.slots {
+			c.slots[i].withdraw(core.ClientGone)
+		}
+	}
 }
 
 // hasRoom says whether take will succeed. Reader only.
@@ -164,7 +209,7 @@ func (a *answers) newSlot() *slot {
 		c = &chunk{next: c}
 		for i := range c.slots {
 			s := &c.slots[i]
-			s.owner = a
+			s.owner, s.place.Owner = a, s
 			s.node.Value = s
 		}
 		a.chunks.Store(c)
@@ -220,10 +265,10 @@ func (a *answers) collect(dst []byte, enc encoder) ([]byte, int32) {
 	return dst, answered
 }
 
-// sweep marks what the broker has had for ackTicks, and appends the answers of those where order
-// does not hold them back. stuck says that something has gone unanswered for overdueTicks. Writer
-// only.
-func (a *answers) sweep(dst []byte, enc encoder, tick, ackTicks, overdueTicks uint32) (_ []byte, answered int32, stuck bool) {
+// sweep marks what has been queued for ackTicks, and appends the answers of those where order does not
+// hold them back; what has waited for room for queueTicks it withdraws, and collect follows. stuck says
+// that something has gone unanswered for overdueTicks. Writer only.
+func (a *answers) sweep(dst []byte, enc encoder, tick uint32, w waits) (_ []byte, answered int32, stuck bool) {
 	pipelined := a.pipelined.Load()
 	for c := a.chunks.Load(); c != nil; c = c.next {
 		for i := range c.slots {
@@ -232,16 +277,18 @@ func (a *answers) sweep(dst []byte, enc encoder, tick, ackTicks, overdueTicks ui
 			if state == slotFree || s.sent {
 				continue
 			}
-			stuck = stuck || tick-s.taken >= overdueTicks
-			if state != slotAdmitted || s.ready || s.timedOut || tick-s.admitted < ackTicks {
-				continue
-			}
-			if pipelined {
+			age := tick - s.taken
+			stuck = stuck || age >= w.overdueTicks
+			switch {
+			case state == slotParked && age >= w.queueTicks:
+				s.withdraw(core.WaitedTooLong)
+			case state&slotStates != slotAdmitted || s.ready || s.timedOut || tick-uint32(state>>slotTickShift) < w.ackTicks:
+			case pipelined:
 				s.timedOut = true // collect follows
-				continue
+			default:
+				dst = a.giveUp(dst, enc, s)
+				answered++
 			}
-			dst = a.giveUp(dst, enc, s)
-			answered++
 		}
 	}
 	return dst, answered, stuck

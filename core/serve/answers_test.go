@@ -41,7 +41,7 @@ func (a *answers) collected() string {
 }
 
 func (a *answers) swept(tick, ack, overdue uint32) (string, bool) {
-	dst, n, stuck := a.sweep(nil, plainEncoder{}, tick, ack, overdue)
+	dst, n, stuck := a.sweep(nil, plainEncoder{}, tick, waits{queueTicks: overdue, ackTicks: ack, overdueTicks: overdue})
 	dst, m := a.collect(dst, plainEncoder{})
 	a.written(n + m)
 	return strings.TrimSpace(string(dst)), stuck
@@ -275,8 +275,8 @@ func TestAnswersUnderConcurrency(t *testing.T) {
 				<-room
 			}
 			s := a.take(id, formBinary, 0)
-			work <- s
 			s.admit(0)
+			work <- s
 		}
 	})
 	next := uint64(0)

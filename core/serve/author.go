@@ -29,6 +29,9 @@ type author struct {
 	// binary is scratch, so that decoding allocates nothing.
 	binary wire.BinaryPublish
 
+	// parked are the unacked publishes that stand in line for room.
+	parked parking
+
 	// The last stream that the token was found to allow publishing to. Grants of an open stream
 	// never change (wire.md 3.2).
 	namespace, stream []byte
@@ -150,13 +153,20 @@ func (a *author) send(ctx context.Context, c *command) *wire.Error {
 		if err.Code == wire.CodeForbidden {
 			return err
 		}
-		a.srv.count.unackedLost.Add(1)
+		a.lose()
 		return nil
 	}
+	req.Place = a.parked.place()
 	if err := a.srv.o.Broker.Publish(ctx, &req); err != nil && wire.AsError(err).Code != wire.CodeOverloaded {
-		a.srv.count.unackedLost.Add(1) // the broker counts what it sheds for want of room
+		a.lose() // the broker counts what it sheds for want of room, or over a quota
 	}
 	return nil
+}
+
+// lose counts an unacked publish that never came into a queue.
+func (a *author) lose() {
+	a.srv.count.unackedLost.Add(1)
+	a.srv.o.Broker.CountLost(a.id.Tenant)
 }
 
 func (a *author) forbid(e *wire.Error) *wire.Error {

@@ -16,7 +16,9 @@ type conn struct {
 	srv *Server
 	nc  netio.Conn
 	id  uint64
-	wg  sync.WaitGroup // streams and subscriptions
+	// account is the byte budget of all its identities together.
+	account *core.Account
+	wg      sync.WaitGroup // streams and subscriptions
 
 	// preauth holds one entry per unauthenticated stream that is being read.
 	preauth chan struct{}
@@ -134,7 +136,7 @@ func (c *conn) enter(id *auth.Identity) *principal {
 	defer c.mu.Unlock()
 	p := c.who[key]
 	if p == nil {
-		p = &principal{key: key, account: c.srv.o.Broker.NewAccount()}
+		p = &principal{key: key, account: c.srv.o.Broker.NewIdentity(c.account)}
 		c.who[key] = p
 	}
 	p.streams++

@@ -20,6 +20,11 @@
 // writer encodes as the request was encoded; with a granted window answers keep the order of the
 // requests. A stream that is at its window is not read, so flow control slows its client.
 //
+// A publish whose queue is full stands in line: an acked one in its slot, until its queue wait is over
+// (the sweep withdraws it), an unacked one in a place of park.go, until it gets in or the connection
+// ends. The stream is read on meanwhile, up to 1024 of the former and 16 of the latter. The ack wait
+// begins when a publish gets in.
+//
 // Who owns what. A stream's state belongs to its reader; the writer owns what is being written;
 // slots pass from reader to executor to writer and back. A connection's maps are behind its mutex,
 // which only streams and subscriptions that come and go take. A subscription belongs to the

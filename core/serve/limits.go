@@ -9,6 +9,10 @@ import (
 const (
 	// windowMax bounds what may be configured as a publish window.
 	windowMax = 1 << 16
+	// ackedParkedMax and unackedParkedMax bound the publishes of a stream that stand in line for room in
+	// a queue while the stream is read on (broker.md 1.3).
+	ackedParkedMax   = 1024
+	unackedParkedMax = 16
 	// slotChunk is how many slots a stream allocates at a time.
 	slotChunk = 32
 	// repliesMax is how many bytes of answers other than publish answers a stream may have queued
@@ -27,8 +31,8 @@ const (
 	// readPayloadMax is the most base64 that a page may carry, so that its frame can be read: a
 	// record of about 12 MiB.
 	readPayloadMax = wire.MaxFrameBytes - 64<<10
-	// ticksPerAckWait divides the ack wait into sweeps.
-	ticksPerAckWait = 8
+	// ticksPerWait divides the shorter of the ack wait and the queue wait into sweeps.
+	ticksPerWait = 8
 	// drainPoll is how often a drain looks whether everything owed is written.
 	drainPoll = 5 * time.Millisecond
 )

@@ -27,8 +27,10 @@ func newOneWay(c *conn, st netio.ReceiveStream) *oneWay {
 // run serves the stream to its end. The caller has taken a preauth place, which run gives back.
 func (u *oneWay) run() {
 	u.c.addOneWay(u)
-	u.read(u.c.nc.Context())
+	ctx := u.c.nc.Context()
+	u.read(ctx)
 	u.leavePreauth()
+	u.parked.settle(ctx, u.srv.o.Broker)
 	u.c.removeOneWay(u)
 }
 

@@ -64,13 +64,11 @@ func (s *session) publish(ctx context.Context, c *command) verdict {
 		sl.refuse(err)
 		return goOn
 	}
-	req.Reply = sl
+	req.Reply, req.Place = sl, &sl.place
 	req.AckOnQueue = s.ackOnQueue && !c.idempotent
 	if err := s.srv.o.Broker.Publish(ctx, &req); err != nil {
 		sl.refuse(wire.AsError(err))
-		return goOn
 	}
-	sl.admit(s.clock.now())
 	return goOn
 }
 

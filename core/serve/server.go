@@ -77,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, l *netio.Server) error {
 
 func (s *Server) newConn(nc netio.Conn) *conn {
 	return &conn{
-		srv: s, nc: nc, id: s.connIDs.Add(1),
+		srv: s, nc: nc, id: s.connIDs.Add(1), account: s.o.Broker.NewAccount(),
 		preauth:  make(chan struct{}, s.o.PreauthStreams),
 		reads:    make(chan struct{}, readsPerConn),
 		sessions: make(map[*session]struct{}),

@@ -55,6 +55,7 @@ func newSession(c *conn, st netio.Stream) *session {
 		onDead: func() { st.CancelRead(netio.ResetNone) },
 	}
 	s.ans.init(o.UnansweredMax, &c.srv.count, s.w.wake)
+	s.ans.clock, s.ans.broker = &s.clock, o.Broker
 	s.clock.init(o.AckWait, o.QueueWait)
 	s.clock.busy = func() bool { return s.ans.unanswered.Load() > 0 }
 	s.clock.wake = s.w.wakeUp
@@ -90,6 +91,8 @@ func (s *session) run() {
 	}
 	<-writer
 	s.clock.stop()
+	s.ans.withdrawAll()
+	s.parked.settle(ctx, s.srv.o.Broker)
 	s.c.remove(s)
 }
 

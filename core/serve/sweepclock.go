@@ -7,9 +7,13 @@ import (
 	"time"
 )
 
-// ackTicks is the ack wait in ticks. A publish is admitted somewhere inside a tick, so one more
-// than the parts of the wait makes sure that it never ends early.
-const ackTicks = ticksPerAckWait + 1
+// waits are the bounds of a stream's publishes in ticks. A wait begins somewhere inside a tick, so each is
+// one more than its parts: it never ends early.
+type waits struct {
+	queueTicks   uint32 // from the moment a publish was read until it has room
+	ackTicks     uint32 // from then until its outcome
+	overdueTicks uint32 // until its answer is written: then the stream is stuck
+}
 
 // sweepClock is the one timer of a stream: it counts ticks while something is owed or a write is
 // under way, and stands still otherwise, so that an idle stream has no timer. Ages are differences
@@ -18,11 +22,11 @@ const ackTicks = ticksPerAckWait + 1
 // On each tick it makes the writer sweep, and it ends a stream whose write has stood still for
 // overdueTicks: the client does not take its answers.
 type sweepClock struct {
-	interval     time.Duration
-	overdueTicks uint32
-	busy         func() bool // something is unanswered
-	wake         func()      // makes the writer look
-	overdue      func()      // ends the stream
+	interval time.Duration
+	waits
+	busy    func() bool // something is unanswered
+	wake    func()      // makes the writer look
+	overdue func()      // ends the stream
 
 	tick  atomic.Uint32 // written by the timer only
 	armed atomic.Bool   // the timer is set; whoever moves it from false to true sets it
@@ -34,8 +38,9 @@ type sweepClock struct {
 }
 
 func (c *sweepClock) init(ackWait, queueWait time.Duration) {
-	c.interval = max(ackWait/ticksPerAckWait, time.Millisecond)
-	c.overdueTicks = uint32(2*(ackWait+queueWait)/c.interval) + 1
+	c.interval = max(min(ackWait, queueWait)/ticksPerWait, time.Millisecond)
+	ticks := func(d time.Duration) uint32 { return uint32((d+c.interval-1)/c.interval) + 1 }
+	c.queueTicks, c.ackTicks, c.overdueTicks = ticks(queueWait), ticks(ackWait), ticks(2*(ackWait+queueWait))
 	c.timer = time.AfterFunc(time.Hour, c.fire)
 	c.timer.Stop()
 }

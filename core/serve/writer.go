@@ -160,7 +160,7 @@ func (w *writer) gather() (answered int32, replied uint64, stuck bool) {
 	}
 	w.buf = w.buf[:0]
 	if tick, due := w.clock.takeDue(); due {
-		w.buf, answered, stuck = w.ans.sweep(w.buf, w.enc, tick, ackTicks, w.clock.overdueTicks)
+		w.buf, answered, stuck = w.ans.sweep(w.buf, w.enc, tick, w.clock.waits)
 	}
 	var n int32
 	w.buf, n = w.ans.collect(w.buf, w.enc)
