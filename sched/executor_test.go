@@ -261,22 +261,23 @@ func TestStepPanicIsNotSwallowed(t *testing.T) {
 }
 
 // TestBusyExecutorLetsOthersRun is PUB-9's and HZ-45's property: on one processor a stepper that
-// always has more to do does not keep another goroutine waiting until the runtime's preemption.
+// always has more to do does not keep another goroutine waiting until the runtime's preemption: each
+// time that the executor yields, the other one runs. Counted, not timed: an executor that only said that it
+// yields would let it run once in fifty times, when it is preempted.
 func TestBusyExecutorLetsOthersRun(t *testing.T) { // PUB-9
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var over atomic.Bool
-	busy := make(chan struct{})
-	var once sync.Once
-	e := NewExecutor(ExecutorOptions{CPU: -1}, stepFunc(func(int64) (bool, int64) {
-		once.Do(func() { close(busy) })
-		return !over.Load(), 0
-	}))
-	start(t, e)
-	<-busy
-	for e.Stats().Yields < 100 {
+	_, executors, stop := burn(t, []int{-1})
+	e := executors[0]
+	begin, ran := e.Stats().Yields, uint64(0)
+	for e.Stats().Yields-begin < 400 {
+		ran++
 		runtime.Gosched() // the only way to run again is that the executor lets us
 	}
-	over.Store(true)
+	yields := e.Stats().Yields - begin
+	stop()
+	if ran < yields/4 {
+		t.Errorf("the executor yielded %d times and another goroutine ran %d times", yields, ran)
+	}
 	if s := e.Stats(); s.Steps < s.Yields {
 		t.Errorf("stats %+v", s)
 	}

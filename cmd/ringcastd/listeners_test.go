@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringcast/ringcast/client"
 )
@@ -30,7 +31,8 @@ func TestFourListenersAreOneBroker(t *testing.T) { // CORE-4
 		t.Fatal(err)
 	}
 	const n = 4
-	ctx := t.Context()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	held := make([]*client.Client, 0, n*n)
 	for l := range n {
 		for c := range n {
