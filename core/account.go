@@ -15,12 +15,17 @@ type Account struct {
 	conn   *Account // of an identity: its connection's
 }
 
-// NewAccount returns the account of a connection, of all its identities together, with nothing taken.
+// NewAccount returns the account of a connection, of all its identities together, with nothing taken. It
+// is nil, which bounds nothing, where a connection may hold as much as the process: the process's budget
+// says so already, as it does by default.
 func (b *Broker) NewAccount() *Account {
+	if b.opts.PublishConnTotalInflightBytes >= b.opts.PublishInflightBytes {
+		return nil
+	}
 	return &Account{budget: sched.NewBudget(b.opts.PublishConnTotalInflightBytes)}
 }
 
-// NewIdentity returns the account of one identity on the connection whose account conn is.
+// NewIdentity returns the account of one identity on the connection whose account conn is; it may be nil.
 func (b *Broker) NewIdentity(conn *Account) *Account {
 	return &Account{budget: sched.NewBudget(b.opts.PublishConnInflightBytes), conn: conn}
 }

@@ -92,7 +92,9 @@ func TestParkedPublishKeepsItsPlaceAndNobodyElse(t *testing.T) {
 // in cannot be withdrawn; a Place serves one publish after another. Who waited too long was refused, who
 // is gone was not: an acked one counts as withdrawn, an unacked one as dropped (PUB-30, HZ-40).
 func TestWithdrawnPublishGivesEverythingBack(t *testing.T) {
-	b := openTest(t, Options{AutoCreate: true, PublishQueueDepth: 1, PublishQueueFactor: 1, IngressWait: true})
+	b := openTest(t, Options{
+		AutoCreate: true, PublishQueueDepth: 1, PublishQueueFactor: 1, IngressWait: true, PublishConnTotalInflightBytes: 20 << 20,
+	})
 	st := stream(t, b, StreamDef{})
 	release := hold(t, b.executors[0])
 	res := newResults()
@@ -268,5 +270,45 @@ func TestRefusedPlaceWaitsInline(t *testing.T) {
 	r.Place = &at.Place
 	if got := publishRequest(t, b, r); got.Err != nil || at.admitted.Load() != 1 {
 		t.Fatalf("%+v, admitted %d", got, at.admitted.Load())
+	}
+}
+
+// PUB-29, HZ-40: a broker that closes without a drain answers what is queued and what stands in line, each
+// once: the places of those that are thrown out go to those that wait.
+func TestClosingBrokerAnswersWhatIsParked(t *testing.T) {
+	b, err := Open(t.Context(), Options{AutoCreate: true, PublishQueueDepth: 4, PublishQueueFactor: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := stream(t, b, StreamDef{})
+	release := hold(t, b.executors[0])
+	res := newResults()
+	const sent = 40
+	for i := range uint64(sent) {
+		r := request(b, st, "x")
+		r.Reply, r.Tag, r.Place = res, i, &newSpot().Place
+		if err := b.Publish(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		closeTest(t, b)
+	}()
+	eventually(t, "the broker closes", b.draining.Load)
+	release()
+	<-closed
+	written := 0
+	for i := range uint64(sent) {
+		switch got := res.wait(t, i); {
+		case got.Err == nil:
+			written++
+		case !errors.Is(got.Err, wire.ErrDraining):
+			t.Fatalf("publish %d: %v", i, got.Err)
+		}
+	}
+	if n := b.Status().Tenants[0].PublishedRecords; n != uint64(written) {
+		t.Errorf("%d were acknowledged, %d written", written, n)
 	}
 }

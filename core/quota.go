@@ -92,7 +92,7 @@ func (b *Broker) charge(ctx context.Context, q *quota, r *PublishRequest) (paid,
 		return paid{}, overQuota(debt)
 	case policyDrop:
 		q.throttled[throttleDropped].Add(1)
-		return paid{}, overQuota(debt)
+		return paid{}, errTenantQuota // nobody is told how long
 	}
 	q.throttled[throttleWaited].Add(1)
 	timer := time.NewTimer(time.Duration(debt))
@@ -101,7 +101,7 @@ func (b *Broker) charge(ctx context.Context, q *quota, r *PublishRequest) (paid,
 		select {
 		case <-ctx.Done():
 			q.throttled[throttleDropped].Add(1)
-			return paid{}, overQuota(debt)
+			return paid{}, errTenantQuota
 		case <-timer.C:
 		}
 		if p, debt = q.take(r, b.clock.Now()); debt == 0 {
