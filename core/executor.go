@@ -50,8 +50,6 @@ type executor struct {
 	// how many file jobs are with the workers.
 	inflight int
 	jobs     int
-	// forwards is how many publishes are with the Forwarder.
-	forwards int
 	// unblocked: a lane may run again for which this step had no turn.
 	unblocked bool
 	// periodic are the open logs that sync by time; nextTick is when, on the scale of sched.Mono.
@@ -420,7 +418,7 @@ func (e *executor) stop() {
 }
 
 func (e *executor) finish() {
-	if e.inflight == 0 && e.jobs == 0 && e.forwards == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 && len(e.leaving) == 0 && !e.awaitsMajority() {
+	if e.inflight == 0 && e.jobs == 0 && len(e.dirty) == 0 && e.queue.Len() == 0 && len(e.leaving) == 0 && !e.awaitsMajority() {
 		for _, s := range e.holding {
 			s.unheld(errDraining)
 		}

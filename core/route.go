@@ -91,7 +91,6 @@ func (s *shard) forward(t *task) bool {
 	}
 	e.b.opts.Forwarder.Forward(t.req.owner, &t.req, done)
 	s.forwarding = t
-	e.forwards++
 	return true
 }
 
@@ -100,7 +99,6 @@ func (s *shard) forwarded(r PublishResult) {
 	e := s.exec
 	t := s.forwarding
 	s.forwarding = nil
-	e.forwards--
 	e.queue.Unblock(s.lane)
 	if r.Owner == nil {
 		r.Owner = t.req.owner
