@@ -42,6 +42,8 @@ type Broker struct {
 	feedLimits fanout.Limits
 
 	inflight *sched.Budget
+	// state bounds the keyed state of all shards.
+	state *stateBudget
 
 	storageCounts storageCounts
 	// retained is the memory that the replay rings of all executors keep alive. Written by them.

@@ -101,6 +101,9 @@ func (s *shard) claim(t *task) bool {
 		return true
 	}
 	r := &t.req
+	if (r.Conditional || r.commit != nil) && !s.conditionsHold(t) {
+		return true
+	}
 	if r.Idempotent {
 		t.digest = log.Digest(t.section())
 		verdict, offset, expected := s.producers.Check(r.ProducerID, r.Sequence, t.digest)
@@ -129,7 +132,7 @@ func (s *shard) claim(t *task) bool {
 		s.memNext += uint64(r.Count)
 	} else {
 		base, err := s.log.Append(&log.Entry{
-			Kind: log.KindRecords, Count: r.Count, Section: section, Buf: r.Buf,
+			Kind: t.kindOfEntry(), Count: r.Count, Section: section, Buf: r.Buf,
 			HasProducer: r.Idempotent, ProducerID: r.ProducerID, Sequence: r.Sequence, Digest: t.digest,
 			Publisher: r.Publisher,
 		}, t.time)
@@ -195,6 +198,7 @@ func (s *shard) retreat(committed uint64) {
 		s.exec.retain(-s.replay.Bytes())
 		s.replay.Reset(committed)
 		s.visible.Store(committed)
+		s.forgetState() // it is built anew from what is left
 	}
 }
 
@@ -213,10 +217,8 @@ func (s *shard) complete(upto uint64) {
 		if t.duplicate || t.req.Count == 0 {
 			continue
 		}
-		s.parts = append(s.parts, fanout.Part{
-			Base: t.base, Count: t.req.Count, TimeMicros: t.time, Publisher: t.req.Publisher,
-			Section: t.section(), Buf: t.req.Buf, Pos: t.req.Pos,
-		})
+		s.applyCommit(t)
+		s.parts = append(s.parts, t.part())
 		records += uint64(t.req.Count)
 		bytes += uint64(t.req.PayloadBytes)
 	}
@@ -329,6 +331,7 @@ func (s *shard) answer(t *task, r PublishResult) {
 func (s *shard) finish(t *task) {
 	t.req.Buf.Release()
 	b := s.exec.b
+	b.state.release(t.reserved)
 	s.exec.admission.Leave(s.account)
 	b.inflight.Release(t.cost)
 	t.req.Account.release(t.cost)

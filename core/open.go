@@ -40,6 +40,7 @@ func build(ctx context.Context, o Options) (*Broker, error) {
 		idle: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	b.inflight = sched.NewBudget(b.opts.PublishInflightBytes)
+	b.state = &stateBudget{max: b.opts.StateBytes}
 	b.subs.init()
 	b.feedLimits = fanout.Limits{EventsMax: b.opts.EventBatchMaxEvents, BytesMax: b.opts.EventBatchMaxBytes, Delay: b.opts.EventBatchMaxDelay}
 	if err := b.open(ctx); err != nil {

@@ -19,9 +19,9 @@ type executorStats struct {
 	ackedDropped, full        uint64
 	trimmed, trimmedBytes     uint64
 	trimFailed                uint64
-	restarts                  uint64
+	restarts, commits         uint64
 
-	published      [13]atomic.Uint64
+	published      [14]atomic.Uint64
 	publishedSizes [ClaimSizes]atomic.Uint64
 	queued         atomic.Int64
 }
@@ -42,7 +42,7 @@ func (s *executorStats) flush(e *executor) {
 			s.publishedSizes[i].Store(n)
 		}
 	}
-	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts} {
+	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.ackedDropped, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts, s.commits} {
 		if s.published[i].Load() != v {
 			s.published[i].Store(v)
 		}
@@ -71,6 +71,8 @@ type ExecutorStatus struct {
 	Trimmed, TrimmedBytes, TrimFailed uint64
 	// Restarts counts panics that were recovered from while publishes were handled; it must stay 0.
 	Restarts uint64
+	// Commits counts atomic commits that were made visible.
+	Commits uint64
 	// Queued and Admitted are publishes in lanes, and in all from admission to answer.
 	Queued, Admitted int64
 	Sched            sched.ExecutorStats
@@ -112,6 +114,7 @@ type Status struct {
 	DroppedBatches   uint64
 	InflightBytes    int64
 	RetainedBytes    int64 // kept alive by replay rings
+	StateBytes       int64 // of the keyed states that are in memory
 	Outstanding      int64
 	Executors        []ExecutorStatus
 	Tenants          []TenantStatus
@@ -128,6 +131,7 @@ func (b *Broker) Status() Status {
 		EngineReason:  b.engineReason,
 		InflightBytes: b.inflight.Used(),
 		RetainedBytes: b.retained.Load(),
+		StateBytes:    b.state.used.Load(),
 		Outstanding:   b.outstanding.Load(),
 		Pool:          b.opts.Pool.Stats(),
 		Storage:       b.storage(),
@@ -186,6 +190,7 @@ func (e *executor) status() ExecutorStatus {
 		TrimmedBytes: s.published[10].Load(),
 		TrimFailed:   s.published[11].Load(),
 		Restarts:     s.published[12].Load(),
+		Commits:      s.published[13].Load(),
 		Queued:       s.queued.Load(),
 		Admitted:     e.admission.Entered(),
 		Sched:        e.run.Stats(),

@@ -35,6 +35,8 @@ type task struct {
 	digest    uint64
 	time      uint64 // append time, us
 	duplicate bool
+	// reserved is what a claimed commit holds of the budget of keyed states until it is answered.
+	reserved int64
 
 	op   *ring.Op // taskOp
 	job  *log.Job // taskJob
@@ -57,13 +59,16 @@ func newTask(kind taskKind, s *shard) *task {
 func (t *task) free() {
 	t.shard, t.req, t.cost = nil, PublishRequest{}, 0
 	t.base, t.digest, t.time, t.duplicate = 0, 0, 0, false
+	t.reserved = 0
 	t.op, t.job, t.call = nil, nil, nil
 	taskPool.Put(t)
 }
 
 // joins says whether t may be claimed together with its neighbours in the lane. Every other publish is
 // claimed alone, and nothing overtakes it (PUB-8); it may still share the log's write with others.
-func (t *task) joins() bool { return t.req.Count != 0 && !t.req.Idempotent }
+func (t *task) joins() bool {
+	return t.req.Count != 0 && !t.req.Idempotent && !t.req.Conditional && t.req.commit == nil
+}
 
 // section is the records section of a publish task.
 func (t *task) section() []byte {
