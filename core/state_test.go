@@ -108,7 +108,7 @@ func TestStateIsBounded(t *testing.T) {
 	value := strings.Repeat("v", 1000)
 	written := map[string]uint64{}
 	var full *wire.Error
-	for n := 0; full == nil; n++ {
+	for n := 0; n < 1000; n++ {
 		key := fmt.Sprint("key ", n)
 		res := commit(t, b, &PublishRequest{Stream: st, Shard: uint32(n % 2)}, "e", put(key, value))
 		if res.Err != nil {
@@ -117,7 +117,7 @@ func TestStateIsBounded(t *testing.T) {
 		}
 		written[key] = res.Offset
 	}
-	if full.Code != wire.CodeLimitExceeded || full.Retry != wire.RetryFatal || !strings.Contains(full.Message, "state_bytes") {
+	if full == nil || full.Code != wire.CodeLimitExceeded || full.Retry != wire.RetryFatal || !strings.Contains(full.Message, "state_bytes") {
 		t.Fatalf("%+v", full)
 	}
 	if n := len(written); n < 50 || n > 64 {
@@ -197,14 +197,20 @@ func TestStateIsThatOfTheRetainedLog(t *testing.T) {
 	st := stream(t, b, def)
 	filler := strings.Repeat("x", 8<<10)
 	const n = 60
+	const crowd = 40 // so that one look does not forget all that is to go
 	for i := range n {
-		mustCommit(t, b, st, filler, put(fmt.Sprint("key ", i), "v"), put("newest", fmt.Sprint(i)))
+		changes := []Change{put(fmt.Sprint("key ", i), "v"), put("newest", fmt.Sprint(i))}
+		for k := range crowd {
+			changes = append(changes, put(fmt.Sprint("crowd ", i, k), ""))
+		}
+		mustCommit(t, b, st, filler, changes...)
 	}
 	change(t, b, st, new(int64(200<<10)), nil)
 	first := base(st)
 	if first == 0 || first >= n-1 {
 		t.Fatalf("base %d", first)
 	}
+	wantState(t, b, st, fmt.Sprint("crowd ", first-1, 0), "-")
 	check := func(when string) {
 		for i := range uint64(n) {
 			want := "-"
@@ -221,6 +227,9 @@ func TestStateIsThatOfTheRetainedLog(t *testing.T) {
 	want := int64(0)
 	for i := first; i < n; i++ {
 		want += stateCost(fmt.Sprint("key ", i), []byte("v"))
+		for k := range crowd {
+			want += stateCost(fmt.Sprint("crowd ", i, k), nil)
+		}
 	}
 	want += stateCost("newest", []byte(fmt.Sprint(n-1)))
 	if got := b.Status().StateBytes; got != want {
