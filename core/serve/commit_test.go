@@ -213,7 +213,7 @@ func TestEveryFormHonoursANamedShard(t *testing.T) {
 // Conditional publishes and commits are no part of the pipeline: their answers wait for no publish, no
 // publish waits for theirs, and what takes too long is an error of unknown outcome (wire.md 6.3).
 func TestConditionalAnswersAreNotPartOfThePipeline(t *testing.T) {
-	w, release := holdSync(t, nil)
+	w, release := holdSync(t, func(o *Options) { o.AckWait = time.Minute })
 	r := w.dial().loginAs(w.token(), offerFlags, offerWindow)
 	r.write(publish(wire.FlagAcked, 1, "d", "slow"))
 	r.sendJSON(`{"type":"commit",` + dTarget + `,"entity_key":"","event":"","request_id":2}`)
@@ -297,7 +297,7 @@ func TestStateThatIsNotReadyOnTheWire(t *testing.T) {
 func TestLargeStateValues(t *testing.T) { // HZ-47
 	w := durableWorld(t, false)
 	r := w.dial().login()
-	value := bytes.Repeat([]byte{0xA5}, 4<<20)
+	value := bytes.Repeat([]byte{0xA5}, 1<<20)
 	r.send(&wire.Commit{TenantID: "t1", Namespace: "default", Stream: "d", EntityKey: []byte{}, Event: []byte{}, RequestID: 1,
 		Changes: []wire.Change{{Op: wire.ChangePut, Key: "large", Value: value}}})
 	r.want(&wire.CommitOK{RequestID: 1})
