@@ -78,7 +78,7 @@ func list(t testing.TB, b *Broker, st *Stream) (events []event) {
 
 // PUB-25: of conditional publishes at one offset exactly one is written. The comparison counts what
 // is claimed and not yet on the disk; a loser learns that tail at once, takes no offset, and what
-// is queued behind it is claimed as if it had not been there.
+// is queued behind it is claimed as if it had not been there. PUB-8: each is claimed alone.
 func TestOfTwoConditionalPublishesOneIsWritten(t *testing.T) {
 	engine := ringtest.NewEngine(8)
 	b := openTest(t, Options{}.in(t.TempDir()).scripted(engine))
@@ -112,6 +112,9 @@ func TestOfTwoConditionalPublishesOneIsWritten(t *testing.T) {
 	}
 	if n := res.count(); n != 3 {
 		t.Fatalf("%d answers with the disk held", n)
+	}
+	if claims := b.Status().Executors[0].ClaimSizes; claims != [ClaimSizes]uint64{4} {
+		t.Errorf("claims by size: %v", claims)
 	}
 	pump(t, engine)
 	for tag, want := range map[uint64]uint64{0: 0, 1: 1, 5: 3, 6: 4} {
@@ -402,6 +405,115 @@ func TestNobodySeesHalfACommit(t *testing.T) {
 	close(stop)
 	for range 3 {
 		<-committers
+	}
+}
+
+// PUB-8: a commit is claimed alone, between those before and behind it.
+func TestCommitIsClaimedAlone(t *testing.T) {
+	engine := ringtest.NewEngine(8)
+	b := openTest(t, Options{}.in(t.TempDir()).scripted(engine))
+	st := stream(t, b, StreamDef{Durable: true})
+	res := newResults()
+	release := hold(t, st.shards[0].exec)
+	for tag := range uint64(6) {
+		if tag == 2 || tag == 3 {
+			if err := b.Commit(t.Context(), &PublishRequest{Stream: st, Reply: res, Tag: tag}, []byte("e"), []Change{put("k", fmt.Sprint(tag))}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		r := request(b, st, "x")
+		r.Reply, r.Tag = res, tag
+		if err := b.Publish(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	pending(t, engine, 1)
+	if claims := b.Status().Executors[0].ClaimSizes; claims != [ClaimSizes]uint64{2, 2} { // of 2, 1, 1 and 2
+		t.Errorf("claims by size: %v", claims)
+	}
+	if n := len(engine.Pending()); n != 1 {
+		t.Errorf("%d writes", n)
+	}
+	pump(t, engine)
+	for tag := range uint64(6) {
+		if got := res.wait(t, tag); got.Err != nil || got.Offset != tag {
+			t.Errorf("publish %d: %+v", tag, got)
+		}
+	}
+	wantState(t, b, st, "k", "3@3")
+	closeTest(t, b)
+}
+
+// A shard that this broker does not serve gives no state away and takes no commit; both say why.
+func TestFencedShardHasNoState(t *testing.T) {
+	b := openTest(t, Options{}.in(t.TempDir()))
+	st := stream(t, b, StreamDef{Durable: true})
+	mustCommit(t, b, st, "e", put("k", "v"))
+	if err := b.Fence(st, 0, Moving); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.State(t.Context(), st, 0, "k")
+	for _, err := range []error{err, commit(t, b, &PublishRequest{Stream: st}, "e", put("k", "w")).Err} {
+		if e := wire.AsError(err); e == nil || e.Code != wire.CodeShardUnavailable || e.Reason != "moving" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if err := b.Fence(st, 0, Served); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, b, st, "k", "v@0")
+	mustCommit(t, b, st, "e", put("k", "w"))
+}
+
+// A panic while commits are completed may leave the state half made. It is read anew from the log, so that it
+// still is that of the events that can be read.
+func TestStateAfterAPanicIsThatOfTheLog(t *testing.T) { // COM-1, PUB-7
+	b, err := Open(t.Context(), Options{}.in(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeFailed(b)
+	st := stream(t, b, StreamDef{Durable: true})
+	sh := st.shards[0]
+	mustCommit(t, b, st, "first", put("k", "first"))
+	release := hold(t, sh.exec)
+	res := newResults()
+	for tag := range uint64(3) {
+		changes := []Change{put("k", fmt.Sprint(tag))}
+		record, err := log.AppendCommitRecord(nil, fmt.Append(nil, tag), changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := request(b, st, string(record))
+		r.Reply, r.Tag, r.commit = res, tag, &commitPart{eventLen: 1, changes: changes}
+		if tag == 0 {
+			r.commit.eventLen = 1 << 20 // a panic when its state is made and its event is not
+		}
+		if err := b.Publish(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	for tag := range uint64(3) {
+		if got := res.wait(t, tag); got.Err == nil || got.Err.Retry != wire.RetryUnknown {
+			t.Errorf("commit %d: %+v", tag, got)
+		}
+	}
+	v, err := b.State(t.Context(), st, 0, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := list(t, b, st)
+	if len(events) != 4 {
+		t.Errorf("list %v", events)
+	}
+	if last := events[len(events)-1]; v.text() != fmt.Sprintf("%s@%d", last.payload, last.offset) {
+		t.Errorf("state %s, list %v", v.text(), events)
+	}
+	if res := commit(t, b, &PublishRequest{Stream: st}, "e", put("k", "w")); res.Err == nil {
+		t.Errorf("%+v", res)
 	}
 }
 
