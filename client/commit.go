@@ -71,7 +71,8 @@ func (e *OffsetMismatchError) Error() string {
 
 // PublishIf publishes records as one batch, only if the first one gets the offset expected, and returns
 // that. If the shard's next offset is another one it is an *OffsetMismatchError, and nothing was
-// written. The stream needs a log.
+// written. What was written below the offset that the error names can be read by then (from a ringcast
+// broker): look there, and try again with it. The stream needs a log.
 //
 // When the answer is lost the error is a wire.ErrUnacknowledged. Repeating the call with the same offset
 // is safe: of all attempts at one offset at most one is written. A mismatch then leaves open by whom.

@@ -245,6 +245,10 @@ func (s *shard) complete(upto uint64) {
 	}
 	for range n {
 		t := s.pending.pop()
+		if t.mismatch {
+			s.mismatch(t, t.base)
+			continue
+		}
 		s.answer(t, PublishResult{Offset: t.base, HasOffset: s.log != nil && t.req.Count > 0})
 	}
 }
@@ -255,6 +259,10 @@ func (s *shard) fail(out *log.Outcome) {
 	e := s.refusal(out.Err, true)
 	for s.pending.count > 0 {
 		t := s.pending.pop()
+		if t.mismatch && s.failure.Load() == nil {
+			s.mismatch(t, out.Committed) // what took its offset is void
+			continue
+		}
 		if t.duplicate && t.base+uint64(t.req.Count) <= out.Committed {
 			s.answer(t, PublishResult{Offset: t.base, HasOffset: true})
 			continue

@@ -152,13 +152,19 @@ func (b *Broker) withState(ctx context.Context, s *shard, use func(*entityState)
 	}
 }
 
-// conditionsHold says whether a conditional publish or a commit may be claimed now, and answers it where
-// not: before it has an offset, so that it delays nobody (broker.md 1.10). It runs where offsets are given.
+// conditionsHold says whether a conditional publish or a commit may be claimed now. It runs where offsets are
+// given. One that may not has no offset and delays nobody (broker.md 1.10); it is answered at once or,
+// where its offset is taken by what is not committed yet, when that is: who is told a tail can read all
+// that is below it, and what he writes there next is not written blindly.
 func (s *shard) conditionsHold(t *task) bool {
 	r := &t.req
 	if next := s.next(); r.Conditional && next != r.Expected {
-		s.exec.stats.refused++
-		s.answer(t, PublishResult{Refused: &Refusal{Kind: RefusedOffset, Tail: next}})
+		t.base, t.mismatch, r.Count = next, true, 0
+		if s.pending.count > 0 {
+			s.pending.push(t)
+		} else {
+			s.mismatch(t, next)
+		}
 		return false
 	}
 	if r.commit == nil {
@@ -182,6 +188,12 @@ func (s *shard) conditionsHold(t *task) bool {
 		return false
 	}
 	return true
+}
+
+// mismatch refuses a conditional publish.
+func (s *shard) mismatch(t *task, tail uint64) {
+	s.exec.stats.refused++
+	s.answer(t, PublishResult{Refused: &Refusal{Kind: RefusedOffset, Tail: tail}})
 }
 
 // applyCommit makes the changes of a commit that is about to become visible. Its reservation is given

@@ -35,6 +35,8 @@ type task struct {
 	digest    uint64
 	time      uint64 // append time, us
 	duplicate bool
+	// mismatch: a conditional publish that is refused once everything below base is committed.
+	mismatch bool
 	// reserved is what a claimed commit holds of the budget of keyed states until it is answered.
 	reserved int64
 
@@ -59,7 +61,7 @@ func newTask(kind taskKind, s *shard) *task {
 func (t *task) free() {
 	t.shard, t.req, t.cost = nil, PublishRequest{}, 0
 	t.base, t.digest, t.time, t.duplicate = 0, 0, 0, false
-	t.reserved = 0
+	t.mismatch, t.reserved = false, 0
 	t.op, t.job, t.call = nil, nil, nil
 	taskPool.Put(t)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -213,20 +214,32 @@ func TestEveryFormHonoursANamedShard(t *testing.T) {
 // Conditional publishes and commits are no part of the pipeline: their answers wait for no publish, no
 // publish waits for theirs, and what takes too long is an error of unknown outcome (wire.md 6.3).
 func TestConditionalAnswersAreNotPartOfThePipeline(t *testing.T) {
-	w, release := holdSync(t, func(o *Options) { o.AckWait = time.Minute })
+	fs := ringtest.NewFS(nil)
+	w := newWorld(t, worldOptions{durable: true, core: func(o *core.Options) { o.FS = fs }, serve: func(o *Options) { o.AckWait = time.Minute }})
 	r := w.dial().loginAs(w.token(), offerFlags, offerWindow)
+	for id, stream := range []string{"d", "free"} {
+		w.stream(core.StreamDef{Stream: stream, Durable: true})
+		r.mustPublish(uint64(id), stream, "the log has its first segment")
+	}
+	info, _ := w.broker.GetStream("t1", "default", "d")
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	fs.Add(ringtest.Rule{Kind: ringtest.Sync, Path: fmt.Sprintf("%016x", info.ID), Times: -1, Wait: hold})
 	r.write(publish(wire.FlagAcked, 1, "d", "slow"))
 	r.sendJSON(`{"type":"commit",` + dTarget + `,"entity_key":"","event":"","request_id":2}`)
 	r.write(publish(wire.FlagAcked, 3, "s", "fast, behind 1"))
 	r.sendJSON(`{"type":"publish_if",` + dTarget + `,"payloads":["eA=="],"expected_offset":0,"request_id":4}`)
-	r.wantJSON(`{"type":"publish_refused","request_id":4,"message":"offset mismatch: the next offset is 3","reason":{"offset_mismatch":{"tail":3}}}`)
-	r.sendJSON(`{"type":"publish_if","tenant_id":"t1","namespace":"default","stream":"free","payloads":["eA=="],"expected_offset":1,"request_id":5}`)
-	r.wantJSON(`{"type":"publish_ok","request_id":5,"offset":1}`)
+	const free = `{"type":"publish_if","tenant_id":"t1","namespace":"default","stream":"free","payloads":["eA=="],"expected_offset":%d,"request_id":%d}`
+	r.exchange([][2]string{
+		{fmt.Sprintf(free, 0, 5), `{"type":"publish_refused","request_id":5,"message":"offset mismatch: the next offset is 1","reason":{"offset_mismatch":{"tail":1}}}`},
+		{fmt.Sprintf(free, 1, 6), `{"type":"publish_ok","request_id":6,"offset":1}`},
+	})
 	r.wantQuiet()
 	release()
 	seen := map[string]bool{}
 	var order []uint64
-	for range 3 {
+	for range 4 {
 		flags, body := r.recv()
 		if flags == 0 {
 			seen[string(body)] = true
@@ -238,7 +251,8 @@ func TestConditionalAnswersAreNotPartOfThePipeline(t *testing.T) {
 		}
 		order = append(order, a.RequestID)
 	}
-	if !seen[`{"type":"commit_ok","request_id":2,"offset":2}`] || fmt.Sprint(order) != "[1 3]" {
+	const lost = `{"type":"publish_refused","request_id":4,"message":"offset mismatch: the next offset is 3","reason":{"offset_mismatch":{"tail":3}}}`
+	if !seen[`{"type":"commit_ok","request_id":2,"offset":2}`] || !seen[lost] || fmt.Sprint(order) != "[1 3]" {
 		t.Errorf("answers %v and acks %v", seen, order)
 	}
 	r.wantOpen()

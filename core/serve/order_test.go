@@ -9,16 +9,13 @@ import (
 	"github.com/ringcast/ringcast/wire"
 )
 
-// holdSync returns a durable world in which syncs wait for the channel to be closed. Its stream d waits for
-// them, free does not.
+// holdSync returns a durable world in which syncs wait for the channel to be closed.
 func holdSync(t *testing.T, change func(*Options)) (w *world, release func()) {
 	fs := ringtest.NewFS(nil)
 	w = newWorld(t, worldOptions{durable: true, core: func(o *core.Options) { o.FS = fs }, serve: change})
 	w.stream(core.StreamDef{Stream: "d", Durable: true})
-	w.stream(core.StreamDef{Stream: "free", Durable: true, Fsync: "none"})
-	r := w.dial().login()
-	r.mustPublish(1, "d", "the log has its first segment")
-	r.mustPublish(2, "free", "the log has its first segment")
+	c := w.dial()
+	c.login().mustPublish(1, "d", "the log has its first segment")
 	eventually(t, "the broker is at rest", func() bool { return w.broker.Status().Outstanding == 0 })
 	hold := make(chan struct{})
 	fs.Add(ringtest.Rule{Kind: ringtest.Sync, Path: ".seg", Times: -1, Wait: hold})
