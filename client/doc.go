@@ -9,7 +9,7 @@
 //	                 |
 //	   Publisher ----+-- sender per shard (run writes, receive reads answers) over an outbox
 //	   Subscription -+-- receiver (one goroutine) --> frameQueue --> Next / Events
-//	   Cache, StreamShards, ReadStream, OffsetForTime: calls, no goroutine
+//	   Cache, StreamShards, ReadStream, OffsetForTime, PublishIf, Commit, StateGet: calls, no goroutine
 //
 // The halves that decide are plain structs without goroutine, clock or stream, stepped by tests:
 // outbox and sequencer (batches, window, retries, idempotence), cursor (what is new, seen,
@@ -21,7 +21,7 @@
 //
 // What may fail: a refusal is the broker's *wire.Error with its class; errors.Is with wire's
 // sentinels works (wire.ErrUnauthenticated for a bad token). wire.ErrUnacknowledged says that a
-// request may or may not have been applied. DialError, GapError, ProtocolError and
+// request may or may not have been applied. DialError, GapError, OffsetMismatchError, ProtocolError and
 // UnsupportedError carry data; ErrBudgetFull, ErrDeliveryTimeout, ErrClosed and others are fixed.
 //
 // What it promises:
@@ -31,6 +31,8 @@
 //     refusals, lost connections and restarts of the broker;
 //   - a subscription to a stream with a log delivers each record once and in order through all of
 //     them, or says what is missing;
+//   - a PublishIf, and a Commit with IfOffset, is written at the offset that was expected or not at all,
+//     however often it is repeated; a Commit's event and its state are seen together;
 //   - memory is bounded: the byte budget of a publisher, the receive buffer of a subscription.
 //
 // It refuses: to skip records silently, to drop events because the reader is slow, to retry what

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -51,5 +52,38 @@ func Example() {
 		}
 		fmt.Printf("%d %s\n", ev.Offset, ev.Payload)
 		break
+	}
+}
+
+// Move an account only if nobody else has moved it since it was read: the event and the balance that
+// follows from it are one record.
+func ExampleClient_Commit() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := client.Dial(ctx, "127.0.0.1:5000", client.WithTenant("dev"), client.WithToken(os.Getenv("TOKEN")),
+		client.WithCAFile("ringcast-data/dev/ca.pem"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	account := []byte("ann")
+	for next := uint64(0); ; {
+		balance, err := c.StateGet(ctx, "accounts", account, "ann/balance")
+		if err != nil {
+			log.Fatal(err)
+		}
+		changed := append(balance.Value, '+')
+		offset, err := c.Commit(ctx, "accounts", account, []byte("paid in"),
+			[]client.Change{client.Put("ann/balance", changed)}, client.IfOffset(next))
+		if mismatch, ok := errors.AsType[*client.OffsetMismatchError](err); ok {
+			next = mismatch.Tail // something was written: look again
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("paid in at", offset)
+		return
 	}
 }

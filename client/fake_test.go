@@ -31,6 +31,8 @@ type fakeBroker struct {
 	onSubscribe func(n int, m *wire.Subscribe) wire.Message // another answer
 	onFrame     func(sub, frame int, f *eventFrame) frameAction
 
+	onCall func(n int, m wire.Message) callReaction // conditional publishes, commits and reads of state
+
 	onTime func(n int) // called after the n-th look-up of a time, before its answer
 
 	holdSubscribed chan struct{} // subscribed is answered when it is closed
@@ -42,6 +44,8 @@ type fakeBroker struct {
 	base      uint64                  // oldest retained offset, all shards
 	producers map[[2]uint64]*fakeProducer
 	caches    map[string][]byte
+	states    map[uint32]*fakeState // by shard
+	calls     int
 	grown     chan struct{} // closed and replaced when a log grew
 	auths     int
 	published int
@@ -102,7 +106,7 @@ const (
 func newFakeBroker() *fakeBroker {
 	return &fakeBroker{
 		flags:    wire.FlagsKnown,
-		features: 0x7FFFFFFC | wire.FeatureExtended | wire.FeatureStreamDeleted,
+		features: 0x7FFFFFFC | wire.FeatureExtended | wire.FeatureStreamDeleted | wire.FeatureExplicitShard,
 		window:   256, shards: 1, pool: wire.NewPool(1 << 20),
 		logs: map[uint32][]fakeRecord{}, producers: map[[2]uint64]*fakeProducer{}, caches: map[string][]byte{},
 		grown: make(chan struct{}), conns: map[netio.Conn]struct{}{}, nextID: 1,
@@ -255,15 +259,19 @@ func (s *fakeStream) handle(h wire.Header, payload []byte) bool {
 	}
 	switch m := m.(type) {
 	case *wire.PublishBatch:
-		p := wire.BinaryPublish{Section: wire.AppendSection(nil, m.Payloads...), Key: m.Key, HasKey: m.Key != nil}
+		p := wire.BinaryPublish{Section: wire.AppendSection(nil, m.Payloads...)}
+		s.route(&p, m.Key, m.Shard)
 		if m.RequestID != nil {
 			p.RequestID, p.Flags = *m.RequestID, wire.FlagAcked
 		}
 		s.publish(&p, false)
 	case *wire.PublishIdempotent:
-		s.publish(&wire.BinaryPublish{Flags: wire.FlagAcked | wire.FlagIdempotent, RequestID: m.RequestID,
-			ProducerID: m.ProducerID, Sequence: m.Sequence, Key: m.Key, HasKey: m.Key != nil,
-			Section: wire.AppendSection(nil, m.Payloads...)}, false)
+		p := wire.BinaryPublish{Flags: wire.FlagAcked | wire.FlagIdempotent, RequestID: m.RequestID,
+			ProducerID: m.ProducerID, Sequence: m.Sequence, Section: wire.AppendSection(nil, m.Payloads...)}
+		s.route(&p, m.Key, m.Shard)
+		s.publish(&p, false)
+	case *wire.PublishIf, *wire.Commit, *wire.StateGet:
+		return s.conditional(m)
 	case *wire.ProducerInit:
 		s.b.mu.Lock()
 		s.b.nextID++

@@ -27,7 +27,9 @@ const (
 	batchRecordsDefault    = 4096
 	recordBytesMax         = wire.MaxFrameBytes - 4096 // names and ids of a frame take less than the rest
 	keyBytesMax            = 1<<16 - 1
-	shardsMax              = 1 << 16 // of a stream, as far as this client believes a broker
+	jsonBytesMax           = wire.MaxFrameBytes/4*3 - 512<<10 // of records and state in one JSON frame, which holds them in base64
+	changeOverhead         = 64                               // what a state change costs beside its bytes, at most
+	shardsMax              = 1 << 16                          // of a stream, as far as this client believes a broker
 	budgetBytesDefault     = 32 << 20
 	inFlightDefault        = 16 // few, so that small records queue up and travel together
 	inFlightIdempotentMax  = 64 // what a broker remembers of a producer

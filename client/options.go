@@ -31,6 +31,9 @@ type NamespaceOption interface {
 	SubscribeOption
 	CacheOption
 	ReadOption
+	PublishIfOption
+	CommitOption
+	StateOption
 }
 
 type (
@@ -49,6 +52,9 @@ func (n namespaceOption) applyPublisher(c *publisherConfig) { c.namespace = stri
 func (n namespaceOption) applySubscribe(c *subscribeConfig) { c.namespace = string(n) }
 func (n namespaceOption) applyCache(c *cacheConfig)         { c.namespace = string(n) }
 func (n namespaceOption) applyRead(c *readConfig)           { c.namespace = string(n) }
+func (n namespaceOption) applyPublishIf(c *conditionConfig) { c.namespace = string(n) }
+func (n namespaceOption) applyCommit(c *conditionConfig)    { c.namespace = string(n) }
+func (n namespaceOption) applyState(c *conditionConfig)     { c.namespace = string(n) }
 
 // WithNamespace names the namespace. Default: "default".
 func WithNamespace(name string) NamespaceOption { return namespaceOption(name) }

@@ -12,6 +12,8 @@ import (
 // publisherConfig is one publisher's.
 type publisherConfig struct {
 	namespace   string
+	shard       *uint32 // nil = by key
+	recordMax   int     // largest record that a frame can hold
 	limits      outboxLimits
 	budget      int64
 	failFull    bool
@@ -85,7 +87,7 @@ func WithDeliveryTimeout(d time.Duration) PublisherOption {
 
 func newPublisherConfig(namespace string, opts []PublisherOption) (*publisherConfig, error) {
 	c := &publisherConfig{
-		namespace: namespace, budget: budgetBytesDefault,
+		namespace: namespace, budget: budgetBytesDefault, recordMax: recordBytesMax,
 		limits: outboxLimits{
 			batchBytes: batchBytesDefault, batchRecords: batchRecordsDefault, flight: inFlightDefault,
 			delivery: int64(deliveryTimeoutDefault), answer: int64(answerTimeout), acked: true,
@@ -107,6 +109,12 @@ func newPublisherConfig(namespace string, opts []PublisherOption) (*publisherCon
 		errs = append(errs, errors.New("a bound is not positive"))
 	}
 	l.batchBytes = min(l.batchBytes, wire.MaxFrameBytes)
+	if c.shard != nil {
+		l.batchBytes, c.recordMax = min(l.batchBytes, jsonBytesMax/2), jsonBytesMax
+		if *c.shard >= shardsMax {
+			errs = append(errs, fmt.Errorf("shard %d: the most is %d", *c.shard, shardsMax-1))
+		}
+	}
 	if err := errors.Join(append(errs, checkName("namespace", c.namespace))...); err != nil {
 		return nil, fmt.Errorf("client: publisher options: %w", err)
 	}

@@ -45,11 +45,6 @@ func FromTime(t time.Time) SubscribeOption {
 	return subscribeOption(func(c *subscribeConfig) { c.since = &t })
 }
 
-// WithShard names the shard to read. Default: 0.
-func WithShard(shard uint32) SubscribeOption {
-	return subscribeOption(func(c *subscribeConfig) { c.shard = shard })
-}
-
 // WithQueueCapacity asks the broker for a queue of n published batches. Default: the broker's.
 func WithQueueCapacity(n uint32) SubscribeOption {
 	return subscribeOption(func(c *subscribeConfig) { c.queueCapacity = &n })

@@ -83,7 +83,7 @@ func (p *Publisher) accept(ctx context.Context, rec Record, r result) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(rec.Value)+len(rec.Key) > recordBytesMax || len(rec.Key) > keyBytesMax {
+	if len(rec.Value)+len(rec.Key) > p.cfg.recordMax || len(rec.Key) > keyBytesMax {
 		return ErrRecordTooLarge
 	}
 	p.mu.Lock()
@@ -98,7 +98,13 @@ func (p *Publisher) accept(ctx context.Context, rec Record, r result) error {
 			return err
 		}
 	}
-	s := p.sender(wire.ShardOf(rec.Key, rec.Key != nil, p.width, p.routing))
+	var s *sender
+	if p.cfg.shard != nil {
+		rec.Key = nil
+		s = p.sender(*p.cfg.shard)
+	} else {
+		s = p.sender(wire.ShardOf(rec.Key, rec.Key != nil, p.width, p.routing))
+	}
 	s.box.add(rec, cost, r)
 	if s.box.open.created == 0 {
 		s.box.open.created = p.now()

@@ -26,6 +26,13 @@ func (c *Client) Publisher(ctx context.Context, stream string, opts ...Publisher
 	if cfg.limits.idempotent && !s.peer.features.Has(wire.FeatureIdempotentProducer) {
 		return nil, &UnsupportedError{What: "idempotent publishing"}
 	}
+	named := uint32(0)
+	if cfg.shard != nil && *cfg.shard != 0 { // shard 0 is where records without a key go anyway
+		if !s.peer.features.Has(wire.FeatureExplicitShard) {
+			return nil, errNamedShard
+		}
+		named = *cfg.shard
+	}
 	width, routing, err := c.streamShards(ctx, cfg.namespace, stream)
 	if err != nil {
 		return nil, err
@@ -33,7 +40,7 @@ func (c *Client) Publisher(ctx context.Context, stream string, opts ...Publisher
 	p := &Publisher{
 		client: c, stream: stream, cfg: cfg, epoch: time.Now(), done: make(chan struct{}),
 		budget: budget{size: cfg.budget}, width: width, routing: routing,
-		senders: make([]*sender, max(width, 1)),
+		senders: make([]*sender, max(width, named+1)),
 	}
 	life, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
@@ -45,6 +52,8 @@ func (c *Client) Publisher(ctx context.Context, stream string, opts ...Publisher
 	}
 	return p, nil
 }
+
+var errNamedShard = &UnsupportedError{What: "naming a shard"}
 
 // relearn asks how many shards the stream has. When that has changed, keyed records that were
 // routed by the old count and not sent yet fail.

@@ -168,6 +168,10 @@ func (s *sender) attach(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.named() && !st.peer.features.Has(wire.FeatureExplicitShard) {
+		st.abort() // it would not look at the shard that is named
+		return nil, errNamedShard
+	}
 	s.deadline = 0
 	s.p.mu.Lock()
 	s.box.setWindow(st.peer.window)
@@ -296,14 +300,18 @@ func (s *sender) write(st *stream, b *batch) error {
 	if err != nil {
 		return err
 	}
-	if missing := (h.Flags &^ wire.FlagPublish) &^ st.peer.flags; missing != 0 {
+	if missing := (h.Flags &^ wire.FlagPublish) &^ st.peer.flags; missing != 0 || s.named() {
 		return s.writeJSON(st, b)
 	}
 	_, err = st.io.Write(b.buf)
 	return err
 }
 
-// writeJSON sends one batch to a broker that does not read its binary form (wire.md 3.3).
+// named says whether the shard must be named, which binary publishes cannot. Records without a key go to
+// shard 0.
+func (s *sender) named() bool { return s.p.cfg.shard != nil && s.box.shard != 0 }
+
+// writeJSON sends one batch to a broker that does not read its binary form (wire.md 3.3), or names its shard.
 func (s *sender) writeJSON(st *stream, b *batch) error {
 	var p wire.BinaryPublish
 	h, err := wire.ParseHeader(b.buf)
@@ -321,15 +329,19 @@ func (s *sender) writeJSON(st *stream, b *batch) error {
 	if p.HasKey {
 		key = p.Key
 	}
+	var shard *uint32
+	if s.named() {
+		shard = &s.box.shard // does not change
+	}
 	if s.box.limits.idempotent { // limits do not change
 		return st.send(&wire.PublishIdempotent{
 			TenantID: string(p.Tenant), Namespace: string(p.Namespace), Stream: string(p.Stream),
-			Payloads: payloads, Key: key, RequestID: p.RequestID, ProducerID: p.ProducerID, Sequence: p.Sequence,
+			Payloads: payloads, Key: key, Shard: shard, RequestID: p.RequestID, ProducerID: p.ProducerID, Sequence: p.Sequence,
 		})
 	}
 	m := &wire.PublishBatch{
 		TenantID: string(p.Tenant), Namespace: string(p.Namespace), Stream: string(p.Stream),
-		Payloads: payloads, Key: key, Ack: wire.AckNone,
+		Payloads: payloads, Key: key, Shard: shard, Ack: wire.AckNone,
 	}
 	if s.box.limits.acked {
 		m.Ack, m.RequestID = wire.AckPerBatch, &p.RequestID

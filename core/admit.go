@@ -59,6 +59,10 @@ func (b *Broker) Publish(ctx context.Context, r *PublishRequest) error {
 		r.Buf.Release()
 		return err
 	}
+	if err := checkConditional(s, r); err != nil {
+		r.Buf.Release()
+		return err
+	}
 	if err := checkRecords(r); err != nil {
 		r.Buf.Release()
 		return err

@@ -48,6 +48,8 @@ type Broker struct {
 	clock *sched.Clock
 	// parked counts publishes that stood in line in a Place.
 	parked atomic.Uint64
+	// state bounds the keyed state of all shards.
+	state *stateBudget
 
 	storageCounts storageCounts
 	// retained is the memory that the replay rings of all executors keep alive. Written by them.

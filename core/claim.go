@@ -108,6 +108,9 @@ func (s *shard) claim(t *task) bool {
 		return true
 	}
 	r := &t.req
+	if (r.Conditional || r.commit != nil) && !s.conditionsHold(t) {
+		return true
+	}
 	if r.Idempotent {
 		t.digest = log.Digest(t.section())
 		verdict, offset, expected := s.producers.Check(r.ProducerID, r.Sequence, t.digest)
@@ -136,7 +139,7 @@ func (s *shard) claim(t *task) bool {
 		s.memNext += uint64(r.Count)
 	} else {
 		base, err := s.log.Append(&log.Entry{
-			Kind: log.KindRecords, Count: r.Count, Section: section, Buf: r.Buf,
+			Kind: t.kindOfEntry(), Count: r.Count, Section: section, Buf: r.Buf,
 			HasProducer: r.Idempotent, ProducerID: r.ProducerID, Sequence: r.Sequence, Digest: t.digest,
 			Publisher: r.Publisher,
 		}, t.time)
@@ -200,6 +203,7 @@ func (s *shard) retreat(committed uint64) {
 		s.exec.retain(-s.replay.Bytes())
 		s.replay.Reset(committed)
 		s.visible.Store(committed)
+		s.forgetState() // it is built anew from what is left
 	}
 }
 
@@ -228,10 +232,8 @@ func (s *shard) completeTo(upto uint64) (n int) {
 		if t.duplicate || t.req.Count == 0 {
 			continue
 		}
-		s.parts = append(s.parts, fanout.Part{
-			Base: t.base, Count: t.req.Count, TimeMicros: t.time, Publisher: t.req.Publisher,
-			Section: t.section(), Buf: t.req.Buf, Pos: t.req.Pos,
-		})
+		s.applyCommit(t)
+		s.parts = append(s.parts, t.part())
 		records += uint64(t.req.Count)
 		bytes += uint64(t.req.PayloadBytes)
 	}
@@ -262,6 +264,10 @@ func (s *shard) completeTo(upto uint64) (n int) {
 			s.drop(t)
 			continue
 		}
+		if t.mismatch {
+			s.mismatch(t, t.base)
+			continue
+		}
 		s.answer(t, PublishResult{Offset: t.base, HasOffset: s.log != nil && t.req.Count > 0})
 	}
 	if s.pending.count == 0 {
@@ -290,6 +296,8 @@ func (s *shard) fail(out *log.Outcome) {
 			s.pending.push(t)
 		case committed && t.duplicate:
 			s.answer(t, PublishResult{Offset: t.base, HasOffset: true})
+		case t.mismatch && !t.stays && s.failure.Load() == nil:
+			s.mismatch(t, out.Committed) // what took its offset is void
 		default:
 			kept = false
 			s.discard(t, e)
@@ -395,5 +403,6 @@ func (s *shard) finish(t *task) {
 func (s *shard) drop(t *task) {
 	t.req.Buf.Release()
 	s.exec.b.releaseBytes(s, t.req.Account, t.cost)
+	s.exec.b.state.release(t.reserved)
 	t.free()
 }

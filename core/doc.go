@@ -29,6 +29,10 @@
 // failed refuses everything until restart and disturbs no other log. Nothing waits without a bound
 // and nothing queues without one.
 //
+// State. Atomic commits are entries of the log like any other; the keyed state that they make is a
+// projection of what the log retains. It belongs to the executor, is built by the file workers when it
+// is first asked for, and is changed where events become visible.
+//
 // Crashes. A stream's row in the catalogue is written before its first file and removed before its
 // last. So after a crash a row without files is a stream that nobody was promised or that is still
 // empty, and is opened; files without a row belong to nobody, and the start removes them. Files with

@@ -46,6 +46,8 @@ type executor struct {
 	due []*shard
 	// uncompleted is how many bytes were claimed in memory since completeMemory.
 	uncompleted int64
+	// late is what runs when the outcomes of this step are settled.
+	late []func()
 	// inflight is how many operations the engine holds, never above its depth (HZ-23); jobs is
 	// how many file jobs are with the workers.
 	inflight int
@@ -119,6 +121,7 @@ func (e *executor) Step(now int64) (again bool, wakeAt int64) {
 	if e.unblocked {
 		e.unblocked, more = false, true
 	}
+	e.runLate()
 	if len(e.unmarked) > 0 && !e.stopping {
 		wakeAt = earlier(wakeAt, e.nextMark)
 	}
@@ -360,6 +363,7 @@ func earlier(a, b int64) int64 {
 func (e *executor) leave(s *shard) {
 	s.gone = true
 	s.unblock()
+	s.forgetState()
 	is := func(other *shard) bool { return other == s }
 	e.periodic = slices.DeleteFunc(e.periodic, is)
 	e.limited = slices.DeleteFunc(e.limited, is)
@@ -458,15 +462,41 @@ func (e *executor) shrinkRings() {
 	}
 }
 
+// runLate runs what callSettled has left for the end of the step.
+func (e *executor) runLate() {
+	for _, fn := range e.late {
+		fn()
+	}
+	clear(e.late)
+	e.late = e.late[:0]
+}
+
 // call runs fn on the executor and waits for it. fn must not block. It does not take a context:
 // an executor's turn is short, and a call that was given up half way would still happen.
 func (e *executor) call(fn func()) error {
 	done := make(chan struct{})
-	t := newTask(taskCall, nil)
-	t.call = func() {
+	return e.post(done, func() {
 		fn()
 		close(done)
-	}
+	})
+}
+
+// callSettled is call at the end of a step, where everything that the logs say is committed has been
+// made visible: nobody has read more of a log than fn finds.
+func (e *executor) callSettled(fn func()) error {
+	done := make(chan struct{})
+	return e.post(done, func() {
+		e.late = append(e.late, func() {
+			fn()
+			close(done)
+		})
+	})
+}
+
+// post has the executor run call, and waits until done is closed.
+func (e *executor) post(done <-chan struct{}, call func()) error {
+	t := newTask(taskCall, nil)
+	t.call = call
 	e.inbox.Push(&t.node)
 	return e.b.opts.await(e, done)
 }

@@ -17,11 +17,12 @@ type fileWorkers struct {
 	wg     sync.WaitGroup
 }
 
-// fileJob is a job of a shard's log, or the removal of a stream.
+// fileJob is a job of a shard's log, the removal of a stream, or the next page for a state.
 type fileJob struct {
 	shard  *shard
 	job    *log.Job
 	remove *Stream
+	build  *stateBuild
 }
 
 // newFileWorkers returns the queue alone; what is in it waits for start.
@@ -74,10 +75,31 @@ func (f *fileJob) run() {
 		f.remove.broker.finishRemoval(f.remove)
 		return
 	}
+	if f.build != nil {
+		f.buildState()
+		return
+	}
 	f.job.Run()
 	t := newTask(taskJob, f.shard)
 	t.job = f.job
 	f.shard.exec.inbox.Push(&t.node)
+}
+
+// buildState reads one page for a state and queues the rest behind the others: what the logs need is never
+// held up for longer. A build whose executor has ended is for nobody.
+func (f *fileJob) buildState() {
+	e := f.build.shard.exec
+	if !f.build.step() {
+		select {
+		case <-e.stopped:
+		default:
+			e.b.files.push(*f)
+		}
+		return
+	}
+	t := newTask(taskCall, nil)
+	t.call = func() { f.build.shard.stateBuilt(f.build) }
+	e.inbox.Push(&t.node)
 }
 
 // close runs what is queued and joins the workers.

@@ -102,6 +102,7 @@ func (s *shard) panicked(what any) {
 // the log's files is found there then.
 func (s *shard) breakDown() {
 	s.failure.CompareAndSwap(nil, errBroken)
+	s.forgetState() // some of its changes may be missing
 	if s.log != nil {
 		s.retreat(s.log.Fail(errBroken).Committed)
 	}

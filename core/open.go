@@ -41,6 +41,7 @@ func build(ctx context.Context, o Options) (*Broker, error) {
 	}
 	b.inflight = sched.NewSharedBudget(b.opts.PublishInflightBytes)
 	b.clock = sched.NewClock()
+	b.state = &stateBudget{max: b.opts.StateBytes}
 	b.subs.init()
 	b.feedLimits = fanout.Limits{EventsMax: b.opts.EventBatchMaxEvents, BytesMax: b.opts.EventBatchMaxBytes, Delay: b.opts.EventBatchMaxDelay}
 	if err := b.open(ctx); err != nil {

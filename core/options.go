@@ -97,6 +97,10 @@ type Options struct {
 	// shrink, oldest batches first within each. Default 256 MiB.
 	RetainedBytes int64
 
+	// StateBytes bounds the keyed state that atomic commits make, of all shards: a commit that would pass
+	// it is refused. Default 256 MiB.
+	StateBytes int64
+
 	// SubscriberQueue and SubscriberQueueMax are the default and the largest queue of a
 	// subscriber in published batches. Defaults 512 and 4096.
 	SubscriberQueue    int
@@ -154,6 +158,7 @@ func (o Options) withDefaults() Options {
 	o.RingRecords = cmp.Or(o.RingRecords, 1024)
 	o.RingBytes = cmp.Or(o.RingBytes, 64<<20)
 	o.RetainedBytes = cmp.Or(o.RetainedBytes, 256<<20)
+	o.StateBytes = cmp.Or(o.StateBytes, 256<<20)
 	o.SubscriberQueue = cmp.Or(o.SubscriberQueue, 512)
 	o.SubscriberQueueMax = cmp.Or(o.SubscriberQueueMax, 4096)
 	o.SubscriberQueueBytes = cmp.Or(o.SubscriberQueueBytes, 16<<20)
@@ -227,6 +232,9 @@ func (o Options) Validate() error {
 	}
 	if o.RetainedBytes < 1 || o.RingBytes < 1 || o.RingRecords < 1 {
 		bad("RetainedBytes, RingBytes and RingRecords must be positive")
+	}
+	if o.StateBytes < 1 {
+		bad("StateBytes must be positive")
 	}
 	if o.SubscriberQueue < 1 || o.SubscriberQueue > o.SubscriberQueueMax {
 		bad("SubscriberQueue %d is not in 1..%d", o.SubscriberQueue, o.SubscriberQueueMax)

@@ -36,6 +36,14 @@ type PublishRequest struct {
 	Idempotent           bool
 	ProducerID, Sequence uint64
 
+	// Conditional publishes are written only where they begin at Expected; else they are refused with
+	// RefusedOffset. On streams with a log only.
+	Conditional bool
+	Expected    uint64
+
+	// commit is set by Broker.Commit.
+	commit *commitPart
+
 	// Reply is told the outcome once, with Tag; nil when nobody waits.
 	Reply Replier
 	Tag   uint64

@@ -106,6 +106,10 @@ func (b *Broker) ReadPage(r *ReadRequest) (*ReadPage, error) {
 			break
 		}
 	}
+	if w.err != nil && len(w.page.Records) == 0 {
+		w.page.Release()
+		return nil, readError(w.err)
+	}
 	return w.page, nil
 }
 
@@ -161,6 +165,7 @@ type pageWriter struct {
 	end     uint64
 	records int // that still fit
 	bytes   int
+	err     error // an entry that is not what it should be
 }
 
 func (w *pageWriter) more() bool { return w.page.Next < w.end && w.records > 0 && w.bytes > 0 }
@@ -169,11 +174,16 @@ func (w *pageWriter) more() bool { return w.page.Next < w.end && w.records > 0 &
 func (w *pageWriter) take(p *log.Page) bool {
 	for i := range p.Entries {
 		e := &p.Entries[i]
-		if e.Kind != log.KindRecords {
+		switch e.Kind {
+		case log.KindEpoch:
 			if e.Base < w.end {
 				w.page.Next = e.Base + uint64(e.Count)
 			}
 			continue
+		case log.KindCommit:
+			if w.err = eventOf(e); w.err != nil {
+				return false
+			}
 		}
 		if !w.entry(e) {
 			return false

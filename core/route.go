@@ -54,8 +54,8 @@ func (b *Broker) route(r *PublishRequest) (done bool, err *wire.Error) {
 	case RouteRefused:
 		return false, max(route.Reason, NotAssigned).err()
 	case RouteForward:
-		if r.Idempotent {
-			// One batch could arrive through two brokers (broker.md 1.9).
+		if r.Idempotent || r.Conditional || r.commit != nil {
+			// One batch could arrive through two brokers (broker.md 1.9), and only the leader knows offsets and state.
 			if r.Reply == nil {
 				return false, wire.ErrNotLeader
 			}

@@ -176,24 +176,26 @@ func TestForwardWaitsForWhatWasClaimedBefore(t *testing.T) {
 	}
 }
 
-// What a router refuses is refused with its reason and reaches no queue; idempotent publishes are never
-// forwarded: the client is told who leads (broker.md 1.9).
+// What a router refuses is refused with its reason and reaches no queue; idempotent and conditional publishes
+// are never forwarded: the client is told who leads (broker.md 1.9, 1.10).
 func TestRouterRefusals(t *testing.T) {
 	c := newCluster()
-	b := openTest(t, Options{AutoCreate: true}.routed(c))
-	st := stream(t, b, StreamDef{})
+	b := openTest(t, Options{}.in(t.TempDir()).routed(c))
+	st := stream(t, b, StreamDef{Durable: true})
 	for why, reason := range map[Unavailable]string{Served: "not_assigned", NotAssigned: "not_assigned", OwnerUnavailable: "owner_unavailable", Fenced: "fenced"} {
 		c.set(0, Route{Kind: RouteRefused, Reason: why})
 		unavailableFor(t, b.Publish(t.Context(), request(b, st, "x")), reason, 0)
 	}
 	c.set(0, Route{Kind: RouteForward, Owner: elsewhere})
-	r := request(b, st, "x")
-	r.Idempotent, r.ProducerID = true, 1
-	res := publishRequest(t, b, r)
-	if res.Refused == nil || res.Refused.Kind != RefusedNotLeader || res.Refused.Owner != elsewhere {
-		t.Errorf("idempotent: %+v", res)
+	for _, conditional := range []bool{false, true} {
+		r := request(b, st, "x")
+		r.Idempotent, r.Conditional, r.ProducerID = !conditional, conditional, 1
+		res := publishRequest(t, b, r)
+		if res.Refused == nil || res.Refused.Kind != RefusedNotLeader || res.Refused.Owner != elsewhere {
+			t.Errorf("conditional %t: %+v", conditional, res)
+		}
 	}
-	r = request(b, st, "x")
+	r := request(b, st, "x")
 	r.Idempotent, r.ProducerID = true, 1
 	if err := b.Publish(t.Context(), r); !errors.Is(err, wire.ErrNotLeader) {
 		t.Errorf("without a place for the answer: %v", err)

@@ -33,6 +33,10 @@ type shard struct {
 	// is the executor's.
 	replica atomic.Pointer[replica]
 
+	// view is the keyed state that atomic commits have made; hasState says that it is there, for anyone.
+	view     stateView
+	hasState atomic.Bool
+
 	// visible is one past the last record that was given to the replay ring and the subscribers: no reader
 	// gets more, wherever it reads. Written by the executor, read by anyone.
 	visible atomic.Uint64
@@ -76,6 +80,7 @@ func newShard(st *Stream, num uint32, e *executor, l *log.Log) *shard {
 		return s
 	}
 	s.producers = l.Producers()
+	s.setState(newStateView(st.broker.state, l))
 	s.visible.Store(l.Committed())
 	s.replay.Reset(l.Committed())
 	l.SetOwner(s)

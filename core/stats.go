@@ -19,9 +19,9 @@ type executorStats struct {
 	full                      uint64
 	trimmed, trimmedBytes     uint64
 	trimFailed                uint64
-	restarts                  uint64
+	restarts, commits         uint64
 
-	published      [12]atomic.Uint64
+	published      [13]atomic.Uint64
 	publishedSizes [ClaimSizes]atomic.Uint64
 	queued         atomic.Int64
 
@@ -46,7 +46,7 @@ func (s *executorStats) flush(e *executor) {
 			s.publishedSizes[i].Store(n)
 		}
 	}
-	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts} {
+	for i, v := range [...]uint64{s.claims, s.claimed, s.submits, s.ops, s.finished, s.failed, s.refused, s.full, s.trimmed, s.trimmedBytes, s.trimFailed, s.restarts, s.commits} {
 		if s.published[i].Load() != v {
 			s.published[i].Store(v)
 		}
@@ -76,6 +76,8 @@ type ExecutorStatus struct {
 	Trimmed, TrimmedBytes, TrimFailed uint64
 	// Restarts counts panics that were recovered from while publishes were handled; it must stay 0.
 	Restarts uint64
+	// Commits counts atomic commits that were made visible.
+	Commits uint64
 	// Queued and Admitted are publishes in lanes, and in all from admission to answer; Waiting those
 	// that wait for room in the queue.
 	Queued, Admitted, Waiting int64
@@ -138,6 +140,7 @@ type Status struct {
 	// Parked counts publishes that stood in line for room while their stream's reader went on.
 	Parked        uint64
 	RetainedBytes int64 // kept alive by replay rings
+	StateBytes    int64 // of the keyed states that are in memory
 	Outstanding   int64
 	Executors     []ExecutorStatus
 	Tenants       []TenantStatus
@@ -155,6 +158,7 @@ func (b *Broker) Status() Status {
 		InflightBytes: b.inflight.Used(),
 		Parked:        b.parked.Load(),
 		RetainedBytes: b.retained.Load(),
+		StateBytes:    b.state.used.Load(),
 		Outstanding:   b.outstanding.Load(),
 		Pool:          b.opts.Pool.Stats(),
 		Storage:       b.storage(),
@@ -221,6 +225,7 @@ func (e *executor) status() ExecutorStatus {
 		TrimmedBytes: s.published[9].Load(),
 		TrimFailed:   s.published[10].Load(),
 		Restarts:     s.published[11].Load(),
+		Commits:      s.published[12].Load(),
 		Queued:       s.queued.Load(),
 		Admitted:     e.admission.Entered(),
 		Waiting:      e.admission.Waiting(),

@@ -302,8 +302,11 @@ func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCa
 			page.Release()
 			break
 		}
-		env := historyEnvelope(page)
+		env, err := historyEnvelope(page)
 		page.Release()
+		if err != nil {
+			return EndStorage, err
+		}
 		if err := f.Deliver(env); err != nil {
 			return EndSink, err
 		}
@@ -320,14 +323,22 @@ func (s *Subscription) sendHistory(ctx context.Context, f *fanout.Feeder) (EndCa
 
 // historyEnvelope makes an envelope of a page. The page's memory in front of each entry is free, so
 // the frame headers are written there and history is sent without a copy.
-func historyEnvelope(p *log.Page) *fanout.Envelope {
+func historyEnvelope(p *log.Page) (*fanout.Envelope, error) {
 	parts := make([]fanout.Part, 0, len(p.Entries))
 	skipped := uint64(0)
 	for i := range p.Entries {
 		e := &p.Entries[i]
-		if e.Kind != log.KindRecords {
+		switch e.Kind {
+		case log.KindEpoch:
 			skipped += uint64(e.Count)
 			continue
+		case log.KindCommit:
+			if err := eventOf(e); err != nil {
+				for i := range parts {
+					parts[i].Buf.Release()
+				}
+				return nil, err
+			}
 		}
 		e.Buf.Retain()
 		parts = append(parts, fanout.Part{
@@ -337,7 +348,7 @@ func historyEnvelope(p *log.Page) *fanout.Envelope {
 		})
 		skipped = 0
 	}
-	return fanout.NewEnvelope(true, parts)
+	return fanout.NewEnvelope(true, parts), nil
 }
 
 func endCause(c fanout.EndCause) EndCause {

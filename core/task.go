@@ -42,6 +42,10 @@ type task struct {
 	// wait. stays: it was answered and is kept until its records are visible.
 	deadline int64
 	stays    bool
+	// mismatch: a conditional publish that is refused once everything below base is committed.
+	mismatch bool
+	// reserved is what a claimed commit holds of the budget of keyed states until it is answered.
+	reserved int64
 
 	op     *ring.Op      // taskOp
 	job    *log.Job      // taskJob
@@ -66,6 +70,7 @@ func (t *task) free() {
 	t.shard, t.req, t.cost, t.paid = nil, PublishRequest{}, 0, paid{}
 	t.base, t.digest, t.time, t.duplicate = 0, 0, 0, false
 	t.deadline, t.stays = 0, false
+	t.mismatch, t.reserved = false, 0
 	t.op, t.job, t.call = nil, nil, nil
 	t.result = PublishResult{}
 	taskPool.Put(t)
@@ -73,7 +78,10 @@ func (t *task) free() {
 
 // joins says whether t may be claimed together with its neighbours in the lane. Every other publish is
 // claimed alone, and nothing overtakes it (PUB-8); it may still share the log's write with others.
-func (t *task) joins() bool { return t.req.Count != 0 && !t.req.Idempotent && t.req.owner == nil }
+func (t *task) joins() bool {
+	r := &t.req
+	return r.Count != 0 && !r.Idempotent && !r.Conditional && r.commit == nil && r.owner == nil
+}
 
 // section is the records section of a publish task.
 func (t *task) section() []byte {

@@ -115,6 +115,22 @@ async def async_cache(c):
         equal(await client.cache_get(T, N, "a-cache", "large") == large, True, "large value")
 
 
+@acase()
+async def async_commit_and_state(c):
+    op = felix.CommitOp
+    async with await connect(c) as client:
+        receipt = await client.commit(T, N, b"e", [op.publish("a-entity", b"event"), op.put("a-entity", "k", b"v")])
+        s = await client.state_get(T, N, "a-entity", b"e", "k")
+        equal((receipt.offset, s.value, s.version, s.as_of), (0, b"v", 0, 0), "state")
+        await raises(felix.NotOnOwningShardError, client.commit(T, N, b"e", [op.publish("a-entity", b"x"), op.delete("a-other", "k")]))
+        receipts = await asyncio.gather(*(
+            client.commit(T, N, b"e", [op.publish("a-entity", b"%d" % i), op.put("a-entity", f"k{i}", b"%d" % i)]) for i in range(100)))
+        equal(sorted(r.offset for r in receipts), list(range(1, 101)), "offsets")
+        for i in (0, 50, 99):
+            s = await client.state_get(T, N, "a-entity", b"e", f"k{i}")
+            equal((s.value, s.version, s.as_of), (b"%d" % i, receipts[i].offset, 100), "state")
+
+
 @acase(60)
 async def async_errors(c):
     e = await raises(felix.AuthError, felix.AsyncClient.connect(c.broker.quic, tenant_id=T, token="x", ca_file=c.broker.ca))

@@ -335,6 +335,130 @@ def cache_holds_many_keys_and_large_values(c):
         equal(values == [b"%d" % i for i in range(500)], True, "values")
 
 
+def state(client, stream, entity, key):
+    s = client.state_get(T, N, stream, entity, key)
+    return s.value, s.version, s.as_of
+
+
+@case()
+def commit_writes_an_event_and_its_state(c):
+    op = felix.CommitOp
+    with c.client() as client:
+        with client.subscribe(T, N, "accounts") as live:
+            equal(client.publish(T, N, "accounts", b"before"), 0, "offset")
+            equal(state(client, "accounts", b"ann", "balance"), (None, None, None), "no commit yet")
+            ops = [op.put("accounts", "balance", b"12"), op.put("accounts", "hold", b""), op.publish("accounts", b"paid"),
+                   op.put("accounts", "gone", b"x"), op.delete("accounts", "gone")]
+            equal(client.commit(T, N, b"ann", ops).offset, 1, "commit")
+            equal(state(client, "accounts", b"ann", "balance"), (b"12", 1, 1), "value, version, as of")
+            equal(state(client, "accounts", b"ann", "hold"), (b"", 1, 1), "the empty value")
+            equal(state(client, "accounts", b"ann", "gone"), (None, None, 1), "put and deleted")
+            equal(client.commit(T, N, b"ann", [op.enqueue("accounts", b"taken"), op.put("accounts", "balance", b"0")]).offset, 2, "enqueue")
+            equal(client.publish(T, N, "accounts", b"after"), 3, "offset")
+            want = [(0, b"before"), (1, b"paid"), (2, b"taken"), (3, b"after")]
+            equal([(e.offset, e.payload) for e in take(live, 4)], want, "live")
+        with client.subscribe(T, N, "accounts", start="earliest") as s:
+            equal([(e.offset, e.payload) for e in take(s, 4)], want, "replayed")
+            nothing_more(s)
+        large = os.urandom(1 << 20)
+        at = client.commit(T, N, b"", [op.publish("accounts", b"large"), op.put("accounts", "large", large)]).offset
+        equal(state(client, "accounts", b"", "large") == (large, at, at), True, "a large value")
+
+
+@case()
+def commit_goes_to_the_shard_of_its_entity(c):
+    c.broker.make_stream("entities", durable=True, shards=4)
+    op = felix.CommitOp
+    with c.client() as client:
+        offsets = {}
+        for n in range(40):
+            entity = b"entity-%d" % n
+            offsets[entity] = client.commit(T, N, entity, [op.publish("entities", entity), op.put("entities", entity.decode(), entity)]).offset
+        for entity, at in offsets.items():
+            equal(state(client, "entities", entity, entity.decode())[:2], (entity, at), "state")
+        shard_of = {}
+        with client.subscribe_sharded(T, N, "entities", start="earliest") as s:
+            for _ in range(40):
+                r = s.next_event(timeout=10)
+                equal(r.event.offset, offsets[r.event.payload], "offset")
+                shard_of[r.event.payload] = r.shard
+        # A publish with the entity as its key lands on the same shard.
+        tails = {shard: 1 + max(offsets[e] for e in offsets if shard_of[e] == shard) for shard in set(shard_of.values())}
+        for entity in (b"entity-0", b"entity-1", b"entity-2"):
+            equal(client.publish(T, N, "entities", b"x", key=entity), tails[shard_of[entity]], "offset of a keyed publish")
+            tails[shard_of[entity]] += 1
+        return f"shards used: {sorted(tails)}"
+
+
+@case()
+def commit_that_cannot_be_whole_is_refused(c):
+    op = felix.CommitOp
+    c.broker.make_stream("commit-memory", durable=False)
+    with c.client() as client:
+        client.publish(T, N, "one-log", b"first")
+        e = raises(felix.NotOnOwningShardError, client.commit, T, N, b"e", [op.publish("one-log", b"x"), op.put("other-log", "k", b"v")])
+        equal((e.index, e.stream, e.owner), (1, "other-log", "one-log"), "the second stream is named")
+        equal(raises(felix.EventCountError, client.commit, T, N, b"e", [op.put("one-log", "k", b"v")]).count, 0, "events")
+        equal(raises(felix.EventCountError, client.commit, T, N, b"e", [op.publish("one-log", b"x")] * 2).count, 2, "events")
+        e = raises(felix.FelixError, client.commit, T, N, b"e", [op.publish("commit-memory", b"x")])
+        equal(e.code, "invalid_request", "a stream in memory")
+        e = raises(felix.FelixError, client.state_get, T, N, "commit-memory", b"e", "k")
+        equal(e.code, "invalid_request", "its state")
+        equal(client.publish(T, N, "one-log", b"second"), 1, "nothing was written in between")
+        equal(state(client, "one-log", b"e", "k"), (None, None, None), "state")
+    reader = c.mint("stream.subscribe:stream:dev/*", sub="reader")
+    writer = c.mint("stream.publish:stream:dev/*", sub="writer")
+    with felix.Client(c.broker.quic, tenant_id=T, token=reader, ca_file=c.broker.ca) as client:
+        # The protocol names publish_error here, and 0.6.2 does not know it as an answer: any FelixError.
+        raises(felix.FelixError, client.commit, T, N, b"e", [op.publish("one-log", b"x")])
+        equal(state(client, "one-log", b"e", "k"), (None, None, None), "what it may read")
+    with felix.Client(c.broker.quic, tenant_id=T, token=writer, ca_file=c.broker.ca) as client:
+        equal(client.commit(T, N, b"e", [op.publish("one-log", b"x"), op.put("one-log", "k", b"v")]).offset, 2, "what it may write")
+        raises(felix.FelixError, client.state_get, T, N, "one-log", b"e", "k")
+    with c.client(c.strict) as client:
+        e = raises(felix.NotFoundError, client.commit, T, N, b"e", [op.publish("nowhere", b"x")])
+        equal(e.code, "not_found", "unknown stream")
+
+
+@case(90)
+def commits_and_their_state_survive_kill(c):
+    broker, op = c.spare, felix.CommitOp
+    acked = {}
+    with c.client(broker) as client:
+        done = threading.Event()
+
+        def write():
+            i = 0
+            while not done.is_set():
+                ops = [op.publish("entity", b"%d" % i), op.put("entity", "newest", b"%d" % i), op.put("entity", f"key-{i}", b"v")]
+                try:
+                    acked[client.commit(T, N, b"e", ops).offset] = i
+                except felix.FelixError:
+                    return
+                i += 1
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        time.sleep(0.7)
+        broker.kill()
+        done.set()
+        thread.join(40)
+    broker.start()
+    with c.client(broker) as client:
+        with client.subscribe(T, N, "entity", start="earliest") as s:
+            events = take(s, len(acked), 20)
+            while (event := s.next_event(timeout=0.5)) is not None:
+                events.append(event)
+        equal([e.offset for e in events] == list(range(len(events))), True, "offsets without a hole")
+        equal(all(int(events[at].payload) == i for at, i in acked.items()), True, "answered commits")
+        last = events[-1]
+        equal(state(client, "entity", b"e", "newest"), (last.payload, last.offset, last.offset), "state is that of the last event")
+        for e in events[::max(1, len(events) // 20)]:
+            equal(state(client, "entity", b"e", f"key-{int(e.payload)}")[:2], (b"v", e.offset), "state of an event")
+        equal(client.commit(T, N, b"e", [op.publish("entity", b"x")]).offset, len(events), "the next offset")
+    return f"{len(acked)} answered commits"
+
+
 @case()
 def wrong_token_is_an_auth_error(c):
     broken = c.broker.token[:-6] + ("AAAAAA" if not c.broker.token.endswith("AAAAAA") else "BBBBBB")
@@ -409,8 +533,6 @@ def what_this_version_does_not_serve_fails_locally(c):
             ("group_poll", lambda: client.group_poll(T, N, "groups", 0, "g", wait=0.1)),
             ("counter_add", lambda: client.counter_add(T, N, "counters", "k", 1)),
             ("watch_cache", lambda: client.watch_cache(T, N, "cache", felix.CacheWatchFilter.key("k"))),
-            ("commit", lambda: client.commit(T, N, b"e", [felix.CommitOp.publish("groups", b"x")])),
-            ("state_get", lambda: client.state_get(T, N, "groups", b"e", "k")),
         ):
             e = raises(felix.FelixError, fn)
             seen.append((name, type(e).__name__, e.code, str(e)))

@@ -38,6 +38,7 @@
 //	read.go      Read, Page                            producers.go  idempotent producers
 //	seektime.go  OffsetForTime                         checkpoint.go  their state, in a file
 //	plansealed.go  sealed segments by their ends       limits.go     every bound
+//	commitrecord.go  events with state changes
 //	repairtail.go  a damaged end, cut at start         watchfs.go    a file layer for looking only
 //	verify.go inspect.go around.go  looking offline    repair.go backup.go  repairing offline
 //

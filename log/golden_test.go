@@ -72,3 +72,23 @@ func TestGoldenBytes(t *testing.T) {
 	mustEqual(t, "index", readFile(t, fs, testDir+"/"+indexName(0)), readGolden(t, "index.hex"))
 	mustEqual(t, "mark", readFile(t, fs, testDir+"/"+markName), readGolden(t, "mark.hex"))
 }
+
+// The entry of an atomic commit is that of docs/formats/log.md, too.
+func TestGoldenCommitBytes(t *testing.T) {
+	fs := crashfs.New()
+	l := mustOpen(t, testOptions(fs, func(o *Options) {
+		o.Epoch, o.nonce = 2, func() uint64 { return 0xA1A2A3A4A5A6A7A8 }
+	}))
+	for _, e := range []*Entry{entryOf([][]byte{nil, nil, nil}), commitEntry(t, goldenEvent, goldenChanges)} {
+		if _, err := l.Append(e, 0x0005F5E100000002); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pump(l)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	seg := readFile(t, fs, testDir+"/"+segmentName(0))
+	const before = 128 // bytes of the entry in front
+	mustEqual(t, "commit", seg[blockBytes+before:], readGolden(t, "entry-commit.hex"))
+}

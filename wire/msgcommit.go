@@ -30,6 +30,9 @@ type Change struct {
 	Op    ChangeOp `wire:"op"`
 	Key   string   `wire:"key"`
 	Value []byte   `wire:"value,opt"` // of a put
+	// Stream is not part of the protocol: a commit has one stream, and a change that names another one
+	// is to be refused and not made to this one.
+	Stream *string `wire:"stream,opt"`
 }
 
 // valid holds when exactly a put has a value; that of a delete is an unknown member and dropped.

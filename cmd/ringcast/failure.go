@@ -79,6 +79,7 @@ func explain(err error) (reportBody, int) {
 	}
 	dial, _ := errors.AsType[*client.DialError](err)
 	gap, _ := errors.AsType[*client.GapError](err)
+	mismatch, _ := errors.AsType[*client.OffsetMismatchError](err)
 	handshake, _ := errors.AsType[*netio.HandshakeError](err)
 	_, unsupported := errors.AsType[*client.UnsupportedError](err)
 	if dial != nil {
@@ -109,6 +110,9 @@ func explain(err error) (reportBody, int) {
 		if gap.Reason == "in_future" {
 			b.Hint = fmt.Sprintf("The stream ends before that; its next record will be %d.", gap.Next)
 		}
+	case mismatch != nil:
+		b.Code = "offset_mismatch"
+		b.Hint = fmt.Sprintf("Nothing was written. Look at what has come up to there, then try --if-offset %d.", mismatch.Tail)
 	case errors.Is(err, wire.ErrUnacknowledged), refused != nil && refused.Retry == wire.RetryUnknown:
 		b.Hint = "It may or may not have been applied. Records published with --idempotent are sent again safely."
 	case dial != nil || errors.Is(err, netio.ErrHandshakeTimeout):

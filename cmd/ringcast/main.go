@@ -25,6 +25,8 @@ type cli struct {
 
 	Pub        pubCmd                    `cmd:"" help:"Publish records: arguments, files or standard input, one record a line."`
 	Sub        subCmd                    `cmd:"" help:"Subscribe to a stream and print its records."`
+	Commit     commitCmd                 `cmd:"" help:"Write an event and the state that belongs to it, as one record."`
+	State      stateCmd                  `cmd:"" help:"Read the state that commits have made."`
 	Stream     streamCmd                 `cmd:"" help:"Create, list, describe and delete streams."`
 	Cache      cacheCmd                  `cmd:"" help:"Read and write caches."`
 	Log        logCmd                    `cmd:"" help:"Look at, check and repair the logs of a broker that does not run."`

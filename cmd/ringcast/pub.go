@@ -25,6 +25,8 @@ type pubCmd struct {
 	Whole        bool          `help:"Each file, or standard input, is one record."`
 	Key          *string       `help:"Routing key of every record."`
 	KeySeparator string        `placeholder:"TEXT" help:"The routing key is what stands before this text in each record."`
+	Shard        *uint32       `placeholder:"N" help:"Shard of every record, in place of that which a key picks."`
+	IfOffset     *uint64       `placeholder:"N" help:"Publish all records as one batch, only if the first gets this offset."`
 	Ack          string        `enum:"commit,queued,none" default:"commit" help:"When a record counts as published: written to the log (commit), taken by the broker (queued), or sent (none)."`
 	Batch        int           `placeholder:"N" help:"Most records in one frame."`
 	Linger       time.Duration `help:"How long a record may wait for others to share its frame."`
@@ -79,6 +81,12 @@ func (p *pubCmd) options() ([]client.PublisherOption, error) {
 	if p.Key != nil && p.KeySeparator != "" {
 		return nil, usageError(errors.New("give --key or --key-separator, not both"))
 	}
+	if p.Shard != nil {
+		if p.KeySeparator != "" {
+			return nil, usageError(errors.New("give --shard or --key-separator, not both"))
+		}
+		opts = append(opts, client.WithShard(*p.Shard))
+	}
 	if p.Whole && len(p.Records) > 0 || len(p.File) > 0 && len(p.Records) > 0 {
 		return nil, usageError(errors.New("records come from arguments or from files, not from both"))
 	}
@@ -90,6 +98,9 @@ func (p *pubCmd) Run(ctx context.Context, env *environment, s *Settings) error {
 	opts, err := p.options()
 	if err != nil {
 		return err
+	}
+	if p.IfOffset != nil {
+		return p.pubIf(ctx, env, s)
 	}
 	c, _, err := s.connect(ctx)
 	if err != nil {
@@ -187,7 +198,7 @@ func (p *pubCmd) print(env *environment, sum pubSummary) error {
 		verb, acks = "sent", ", not acknowledged: the broker may have dropped some"
 	}
 	fmt.Fprintf(env.stderr, "%s %s %s%s\n", verb, count(sum.Records), noun, at)
-	if sum.Records > 1 {
+	if sum.Records > 1 && p.IfOffset == nil {
 		fmt.Fprintf(env.stderr, "  %s in %.2f s, %s records/s, %s/s, %s frames%s\n",
 			size(float64(sum.Bytes)), sum.Seconds, count(uint64(sum.RecordsPerSecond)), size(sum.BytesPerSecond),
 			count(sum.Frames), acks)

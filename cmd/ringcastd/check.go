@@ -55,6 +55,7 @@ func (l *Loaded) check() []string {
 	within("sub-stall-timeout-ms", c.SubStall.V, 0, 3600*1000)
 	within("broker-publish-window", c.PublishWindow.V, 0, 1<<16)
 	within("ring-bytes", c.RingBytes.V, 64<<10, 64*gib)
+	within("state-bytes", c.StateBytes.V, 64<<10, 1<<40)
 	within("retained-bytes", c.RetainedBytes.V, 0, 1<<40)
 	within("event-batch-max-delay-us", c.BatchDelay.V, 0, 1000*1000)
 	within("subscriber-queue-capacity", c.SubQueue.V, 1, 1<<20)

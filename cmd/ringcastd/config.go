@@ -67,6 +67,7 @@ type Config struct {
 	PublishWindow   Num  `name:"broker-publish-window" group:"broker" default:"256" help:"Unanswered acknowledged publishes of one stream; 0 = no window is granted."`
 	RecordPublisher Bool `name:"record-publishers" group:"broker" default:"false" help:"Store who published with each batch and show it to readers."`
 	RingBytes       Size `name:"ring-bytes" group:"broker" default:"64MiB" help:"Frame bytes that a shard keeps in memory for readers that are slightly behind."`
+	StateBytes      Size `name:"state-bytes" group:"broker" default:"256MiB" help:"Memory of the keyed states that atomic commits make, of all shards; a commit that would pass it is refused."`
 	RetainedBytes   Size `name:"retained-bytes" group:"broker" default:"0" help:"Frame bytes that the rings of all shards keep together; 0 = a quarter of the memory limit, at least 256 MiB."`
 
 	SubQueue      Num  `name:"subscriber-queue-capacity" group:"subscribers" default:"512" help:"Published batches queued for one subscriber before deliveries are dropped."`

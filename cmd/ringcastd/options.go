@@ -45,6 +45,7 @@ func coreOptions(l *Loaded, memory int64, lg *slog.Logger) core.Options {
 		PublishQueueDepth: int(l.QueueDepth.V), PublishQueueFactor: int(l.QueueFactor.V),
 		PublishQueueWait: ms(l.QueueWait), IngressWait: l.IngressWait.V,
 		RingBytes: l.RingBytes.V, RetainedBytes: retained,
+		StateBytes:      l.StateBytes.V,
 		SubscriberQueue: int(l.SubQueue.V), SubscriberQueueMax: int(l.SubQueueMax.V), SubscriberQueueBytes: l.SubQueueBytes.V,
 		EventBatchMaxEvents: int(l.BatchEvents.V), EventBatchMaxBytes: int(l.BatchBytes.V),
 		EventBatchMaxDelay: time.Duration(l.BatchDelay.V) * time.Microsecond,

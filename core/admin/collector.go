@@ -55,7 +55,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // broker is what core counts: publishes, tenants, subscribers, memory.
 func (c *collector) broker(e emitter, st *core.Status) {
-	var finished, failed, refused, claimed, restarts uint64
+	var finished, failed, refused, claimed, restarts, commits uint64
 	var claims [core.ClaimSizes]uint64
 	var queued, waiting int64
 	acked := map[string]uint64{}
@@ -69,6 +69,7 @@ func (c *collector) broker(e emitter, st *core.Status) {
 		for reason, n := range x.AckedDropped {
 			acked[reason] += n
 		}
+		commits += x.Commits
 		e.count(executorSteps, x.Sched.Steps, shardLabel(x.Shard))
 		e.count(executorParks, x.Sched.Parks, shardLabel(x.Shard))
 		e.count(executorYields, x.Sched.Yields, shardLabel(x.Shard))
@@ -88,6 +89,8 @@ func (c *collector) broker(e emitter, st *core.Status) {
 	e.gauge(inflightRequests, float64(st.Outstanding))
 	e.gauge(inflightBytes, float64(st.InflightBytes))
 	e.gauge(retainedBytes, float64(st.RetainedBytes))
+	e.gauge(stateBytes, float64(st.StateBytes))
+	e.count(commitsDone, commits)
 	e.gauge(subscriptionsOpen, float64(st.Subscriptions))
 	e.count(deliveredRecords, st.DeliveredRecords)
 	e.count(deliveredBytes, st.DeliveredBytes)

@@ -27,6 +27,8 @@ var (
 	inflightRequests = desc("ringcast_inflight_requests", "Accepted publishes without an outcome.")
 	inflightBytes    = desc("ringcast_core_publish_inflight_bytes", "Payload bytes of accepted publishes without an outcome.")
 	retainedBytes    = desc("ringcast_core_ring_bytes", "Frame memory that the replay rings keep alive.")
+	stateBytes       = desc("ringcast_core_state_bytes", "Memory of the keyed states that atomic commits have made, as far as they were asked for.")
+	commitsDone      = desc("ringcast_core_commits_total", "Atomic commits made visible.")
 	streamsDefined   = desc("ringcast_core_streams", "Streams in the catalogue.")
 	cachesDefined    = desc("ringcast_core_caches", "Caches in the catalogue.")
 

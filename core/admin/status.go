@@ -168,7 +168,7 @@ func (s *Server) snapshot(v *Services) *statusBody {
 		Sessions: v.Sessions(), Cache: cacheStatusOf(v.Cache.Stats()),
 		Memory: map[string]any{
 			"frames_in_use": st.Pool.InUse, "frame_bytes_in_use": st.Pool.InUseBytes, "frame_bytes_pooled": st.Pool.PooledBytes,
-			"ring_bytes": st.RetainedBytes,
+			"ring_bytes": st.RetainedBytes, "state_bytes": st.StateBytes,
 		},
 	}
 	for _, info := range v.Broker.ListStreams("", "") {

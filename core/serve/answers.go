@@ -72,7 +72,12 @@ const (
 	formBinary form = iota
 	formJSON
 	formIdempotent
+	formConditional
+	formCommit
 )
+
+// pipelined says whether answers of this form keep the order of a pipelined stream (wire.md 6.3).
+func (f form) pipelined() bool { return f <= formIdempotent }
 
 // States of a slot. The reader moves it from free to taken, to parked if the publish stands in line, and
 // whoever lets the publish into its queue to admitted; the writer moves it back to free.
@@ -195,7 +200,7 @@ func (a *answers) take(requestID uint64, f form, tick uint32) *slot {
 	s.requestID, s.form, s.taken = requestID, f, tick
 	s.state.Store(slotTaken)
 	a.unanswered.Add(1)
-	if a.pipelined.Load() {
+	if f.pipelined() && a.pipelined.Load() {
 		t := a.tail.Load()
 		a.order[t%uint64(len(a.order))] = s
 		a.tail.Store(t + 1)
@@ -239,7 +244,7 @@ func (a *answers) collect(dst []byte, enc encoder) ([]byte, int32) {
 		case s.sent:
 			a.count.lateOutcomes.Add(1)
 			a.release(s)
-		case pipelined:
+		case pipelined && s.form.pipelined():
 			s.ready = true
 		default:
 			dst = enc.appendAnswer(dst, s, &s.result)
@@ -283,7 +288,7 @@ func (a *answers) sweep(dst []byte, enc encoder, tick uint32, w waits) (_ []byte
 			case state == slotParked && age >= w.queueTicks:
 				s.withdraw(core.WaitedTooLong)
 			case state&slotStates != slotAdmitted || s.ready || s.timedOut || tick-uint32(state>>slotTickShift) < w.ackTicks:
-			case pipelined:
+			case pipelined && s.form.pipelined():
 				s.timedOut = true // collect follows
 			default:
 				dst = a.giveUp(dst, enc, s)

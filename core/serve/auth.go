@@ -13,12 +13,14 @@ func featuresOf(o *Options) wire.Features {
 	f := wire.FeatureStreamShards | wire.FeatureCacheShards | wire.FeatureCacheDelete |
 		wire.FeatureIdempotentProducer | wire.FeatureErrorCodes | wire.FeatureShardMoved |
 		wire.FeatureUnsupported | wire.FeatureSequenceReused | wire.FeatureShardOwners |
-		wire.FeatureAckOnCommit | wire.FeatureSubscribeQueue | wire.FeatureStreamDeleted
+		wire.FeatureAckOnCommit | wire.FeatureSubscribeQueue | wire.FeatureStreamDeleted |
+		wire.FeatureExplicitShard
 	if o.PublishWindow > 0 {
 		f |= wire.FeaturePublishPipeline | wire.FeatureStreamPublishWindow
 	}
 	if o.Broker.Durable() {
-		f |= wire.FeatureSubscriptionLagged | wire.FeatureStreamRead | wire.FeatureRecordTimestamps
+		f |= wire.FeatureSubscriptionLagged | wire.FeatureStreamRead | wire.FeatureRecordTimestamps |
+			wire.FeaturePublishConditional | wire.FeatureAtomicCommit
 	}
 	return f
 }

@@ -62,6 +62,9 @@ type command struct {
 	idempotent bool
 	producer   uint64
 	sequence   uint64
+
+	conditional bool // only if it begins at expected
+	expected    uint64
 }
 
 // login verifies the token of m and makes the stream act as its subject.
@@ -130,6 +133,7 @@ func (a *author) route(c *command, req *core.PublishRequest) *wire.Error {
 		Publisher: a.publisher, Account: a.who.account,
 		Acked:      c.acked,
 		Idempotent: c.idempotent, ProducerID: c.producer, Sequence: c.sequence,
+		Conditional: c.conditional, Expected: c.expected,
 	}
 	return nil
 }

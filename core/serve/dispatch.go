@@ -91,6 +91,12 @@ func (s *session) message(ctx context.Context, m wire.Message) verdict {
 		return s.publishBatch(ctx, m)
 	case *wire.PublishIdempotent:
 		return s.publishIdempotent(ctx, m)
+	case *wire.PublishIf:
+		return s.publishIf(ctx, m)
+	case *wire.Commit:
+		return s.commit(ctx, m)
+	case *wire.StateGet:
+		return s.stateGet(ctx, m)
 	case *wire.ProducerInit:
 		return s.producerInit(m)
 	case *wire.Subscribe:

@@ -47,6 +47,10 @@ func FuzzSession(f *testing.F) {
 	f.Add(append(publish(0, 0, "s", "a"), publish(wire.FlagAcked|wire.FlagKeyed, 2, "wide", "b")...), true)
 	f.Add(wire.AppendMessage(nil, subscribeTo("s")), false)
 	f.Add(jsonFrame(`{"type":"cache_put",`+cacheEntry+`,"value":"eA==","request_id":1}`), true)
+	const target = `"tenant_id":"t1","namespace":"default","stream":"s"`
+	f.Add(jsonFrame(`{"type":"publish_if",`+target+`,"payloads":["eA=="],"shard":0,"expected_offset":0,"request_id":1}`), true)
+	f.Add(jsonFrame(`{"type":"commit",`+target+`,"entity_key":"","event":"","changes":[{"op":"put","key":"k","value":""}],"request_id":1}`), true)
+	f.Add(jsonFrame(`{"type":"state_get",`+target+`,"entity_key":"","key":"k","request_id":1}`), false)
 	w := newWorld(f, worldOptions{})
 	n := &neighbour{r: w.dial().login()}
 	token := w.token()

@@ -31,6 +31,8 @@ const (
 	// readPayloadMax is the most base64 that a page may carry, so that its frame can be read: a
 	// record of about 12 MiB.
 	readPayloadMax = wire.MaxFrameBytes - 64<<10
+	// stateValueSmall is the largest state value that is answered without waiting until the client takes it.
+	stateValueSmall = 64 << 10
 	// ticksPerWait divides the shorter of the ack wait and the queue wait into sweeps.
 	ticksPerWait = 8
 	// drainPoll is how often a drain looks whether everything owed is written.

@@ -21,6 +21,9 @@ func TestOtherTenantIsRefusedOnEveryOperation(t *testing.T) {
 		`{"type":"publish",` + target + `,"payload":"eA=="}`,
 		`{"type":"publish_batch",` + target + `,"payloads":["eA=="],"request_id":1}`,
 		`{"type":"publish_idempotent",` + target + `,"payloads":["eA=="],"request_id":1,"producer_id":1,"sequence":0}`,
+		`{"type":"publish_if",` + target + `,"payloads":["eA=="],"expected_offset":0,"request_id":1}`,
+		`{"type":"commit",` + target + `,"entity_key":"eA==","event":"eA==","request_id":1}`,
+		`{"type":"state_get",` + target + `,"entity_key":"eA==","key":"k","request_id":1}`,
 		`{"type":"subscribe",` + target + `}`,
 		`{"type":"stream_read",` + target + `,"shard":0,"from":0,"request_id":1}`,
 		`{"type":"offset_for_time",` + target + `,"shard":0,"at_micros":0,"request_id":1}`,
@@ -42,8 +45,8 @@ func TestOtherTenantIsRefusedOnEveryOperation(t *testing.T) {
 	r.write(publishAs(0, 0, "t2", "s", "x")) // unacked: no answer, the stream ends
 	r.wantEnd()
 	watch.wantQuiet()
-	if got := w.srv.Stats().Forbidden; got != 16 {
-		t.Errorf("counted %d refusals, want 16", got)
+	if got := w.srv.Stats().Forbidden; got != 19 {
+		t.Errorf("counted %d refusals, want 19", got)
 	}
 }
 
@@ -62,6 +65,9 @@ func TestMissingPermissionIsRefused(t *testing.T) {
 		{`{"type":"publish",` + target + `,"payload":"eA=="}`, `{"type":"error",` + forbidden},
 		{`{"type":"publish_batch",` + target + `,"payloads":["eA=="],"request_id":1}`, `{"type":"publish_error","request_id":1,` + forbidden},
 		{`{"type":"publish_idempotent",` + target + `,"payloads":["eA=="],"request_id":1,"producer_id":1,"sequence":0}`, `{"type":"publish_error","request_id":1,` + forbidden},
+		{`{"type":"publish_if",` + target + `,"payloads":["eA=="],"expected_offset":0,"request_id":1}`, `{"type":"publish_error","request_id":1,` + forbidden},
+		{`{"type":"commit",` + target + `,"entity_key":"eA==","event":"eA==","request_id":1}`, `{"type":"publish_error","request_id":1,` + forbidden},
+		{`{"type":"state_get",` + target + `,"entity_key":"eA==","key":"k","request_id":1}`, `{"type":"publish_error","request_id":1,` + forbidden},
 		{`{"type":"subscribe",` + target + `}`, `{"type":"error",` + forbidden},
 		{`{"type":"stream_read",` + target + `,"shard":0,"from":0,"request_id":1}`, `{"type":"error",` + forbidden},
 		{`{"type":"offset_for_time",` + target + `,"shard":0,"at_micros":0,"request_id":1}`, `{"type":"error",` + forbidden},
@@ -136,7 +142,7 @@ func TestRefusedTokenEndsTheStream(t *testing.T) {
 // 3.3, 7).
 func TestNegotiation(t *testing.T) {
 	const memory = 0x400EFE24           // wire.md 7, in memory, without CACHE_CONDITIONAL
-	const durable = memory | 0x24200000 // SUBSCRIPTION_LAGGED, RECORD_TIMESTAMPS, STREAM_READ
+	const durable = memory | 0x34210000 // ATOMIC_COMMIT, SUBSCRIPTION_LAGGED, RECORD_TIMESTAMPS, PUBLISH_CONDITIONAL, STREAM_READ
 	const window = `,"publish_window":256}`
 	offer := func(flags, feats, hi string) string {
 		return fmt.Sprintf(`"client_flags":%s,"client_features":%s,"client_features_hi":%s`, flags, feats, hi)
@@ -153,7 +159,7 @@ func TestNegotiation(t *testing.T) {
 		{name: "features without flags", offer: `"client_features":4294967295,"client_features_hi":15`, want: `{"type":"ok"}`},
 		{name: "flags alone", offer: `"client_flags":8191`, want: fmt.Sprintf(`{"type":"auth_ok","server_flags":32767,"server_features":%d}`, memory)},
 		{name: "official client", offer: `"client_flags":8191,"client_features":2071461887`, want: fmt.Sprintf(`{"type":"auth_ok","server_flags":32767,"server_features":%d%s`, memory, window)},
-		{name: "second word", offer: offer("32767", "2147516416", "2"), want: fmt.Sprintf(`{"type":"auth_ok","server_flags":32767,"server_features":%d,"server_features_hi":2%s`, memory|1<<31, window)},
+		{name: "second word", offer: offer("32767", "2147516416", "2"), want: fmt.Sprintf(`{"type":"auth_ok","server_flags":32767,"server_features":%d,"server_features_hi":10%s`, memory|1<<31, window)},
 		{name: "second word without the marker", offer: offer("32767", "2048", "2"), want: fmt.Sprintf(`{"type":"auth_ok","server_flags":32767,"server_features":%d}`, memory)},
 		{name: "durable", durable: true, offer: `"client_flags":8191`, want: fmt.Sprintf(`{"type":"auth_ok","server_flags":32767,"server_features":%d}`, durable)},
 		{name: "one port", ports: []uint16{5000}, offer: `"client_flags":0`, want: fmt.Sprintf(`{"type":"auth_ok","server_flags":32767,"server_features":%d}`, memory)},

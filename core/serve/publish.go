@@ -65,7 +65,7 @@ func (s *session) publish(ctx context.Context, c *command) verdict {
 		return goOn
 	}
 	req.Reply, req.Place = sl, &sl.place
-	req.AckOnQueue = s.ackOnQueue && !c.idempotent
+	req.AckOnQueue = s.ackOnQueue && !c.idempotent && !c.conditional
 	if err := s.srv.o.Broker.Publish(ctx, &req); err != nil {
 		sl.refuse(wire.AsError(err))
 	}
@@ -89,6 +89,9 @@ func (s *session) appendAnswer(dst []byte, sl *slot, r *core.PublishResult) []by
 	if sl.form == formBinary {
 		a := wire.Ack{RequestID: sl.requestID, Err: r.Err, Owner: r.Owner, HasOffset: r.HasOffset, Offset: r.Offset}
 		return wire.AppendAck(dst, &a, s.flags, s.feats)
+	}
+	if !sl.form.pipelined() {
+		return s.appendConditionalAnswer(dst, sl, r)
 	}
 	return s.appendJSONAnswer(dst, sl, r)
 }

@@ -15,6 +15,9 @@ var (
 	errBrokerOnly    = wire.NewError(wire.CodeInvalidRequest, "unexpected message type")
 	errNoEventStream = wire.NewError(wire.CodeOverloaded, "the client grants no stream for the events")
 	errReadTooLarge  = wire.NewError(wire.CodeLimitExceeded, "the record is larger than an answer can carry; subscribe to get it")
+	errManyChanges   = wire.NewError(wire.CodeLimitExceeded, "a commit may hold %d state changes", core.CommitChangesMax)
+	errSecondStream  = wire.NewError(wire.CodeInvalidRequest, "a commit writes one stream: a change names another one, nothing was written")
+	errValueTooLarge = wire.NewError(wire.CodeLimitExceeded, "a state value is larger than an answer can carry")
 	errRequestID     = wire.NewError(wire.CodeInvalidRequest, "missing request_id for acked publish")
 )
 
@@ -41,12 +44,6 @@ func publishRefused(requestID uint64, r *core.Refusal) *wire.PublishRefused {
 // requestID is the request id of a message that this version does not serve; nil if it has none.
 func requestID(m wire.Message) *uint64 {
 	switch m := m.(type) {
-	case *wire.PublishIf:
-		return &m.RequestID
-	case *wire.Commit:
-		return &m.RequestID
-	case *wire.StateGet:
-		return &m.RequestID
 	case *wire.CachePutIf:
 		return &m.RequestID
 	case *wire.CacheDeleteIf:
