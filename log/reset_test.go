@@ -44,7 +44,10 @@ func TestResetVoidsWhatIsNotCommitted(t *testing.T) {
 		}
 		return op
 	}
-	ends := func(l *Log, op *ring.Op) Outcome {
+	ends := func(l *Log, op *ring.Op) Outcome { // the offsets are not free until the operation has ended
+		if _, err := l.Append(entryOf(recordsAt(l.Next(), 1, 50)), 1); !errors.Is(err, ErrGroupFull) {
+			t.Errorf("append between the reset and the end: %v", err)
+		}
 		runHere(op)
 		return l.OpDone(op)
 	}
