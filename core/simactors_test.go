@@ -1,0 +1,461 @@
+package core
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ringcast/ringcast/fanout"
+	"github.com/ringcast/ringcast/internal/sim"
+	"github.com/ringcast/ringcast/wire"
+)
+
+// simPublisher is a client with one connection, that publishes to one shard.
+type simPublisher struct {
+	id         uint32
+	shard      *simShard
+	account    *Account
+	idempotent bool
+	// next is the number of its next batch. An idempotent one goes back when it is told to, or when one
+	// failed.
+	next uint32
+}
+
+// simGone is the context of a client that does not wait: what finds no room is refused.
+var simGone = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+func (w *simWorld) newPublisher() *simPublisher {
+	w.nextPub++
+	p := &simPublisher{
+		id: w.nextPub, shard: sim.Pick(w.c, w.shards), account: w.b.NewAccount(), idempotent: w.c.N(100) < w.plan.idempotent,
+	}
+	w.publishers = append(w.publishers, p)
+	return p
+}
+
+// publish has somebody send some batches, one after the other.
+func (w *simWorld) publish() {
+	if len(w.shards) == 0 {
+		return
+	}
+	if len(w.publishers) < 4 || len(w.publishers) < 12 && w.c.One(20) {
+		w.newPublisher()
+	}
+	p := sim.Pick(w.c, w.publishers)
+	for range 1 + w.c.N(w.plan.burst) {
+		w.send(p, w.nextBatch(p))
+	}
+}
+
+// flood has several tenants fill the queues of memory shards at once, before anything is served: what
+// their shares are is then seen in the order of the answers.
+func (w *simWorld) flood() {
+	var memory []*simPublisher
+	for _, s := range w.shards {
+		if s.model.Durable || s.stream.deleted {
+			continue
+		}
+		w.nextPub++
+		memory = append(memory, &simPublisher{id: w.nextPub, shard: s, account: w.b.NewAccount()})
+	}
+	if len(memory) < 2 {
+		return
+	}
+	for range 20 {
+		if !w.run() {
+			break
+		}
+	}
+	w.publishers = append(w.publishers, memory...)
+	for range w.c.Between(10, 120) {
+		p := sim.Pick(w.c, memory[:w.c.Between(1, len(memory))])
+		w.send(p, w.batches.Add(sim.Batch{
+			BatchID: sim.BatchID{Publisher: p.id, Number: p.next}, Count: 1, Size: w.c.Between(1, 16<<10),
+		}))
+		p.next++
+	}
+}
+
+// nextBatch is what p sends next: something new; or, of an idempotent one, something again, too early, or other
+// records under an old number.
+func (w *simWorld) nextBatch(p *simPublisher) *sim.Batch {
+	id := sim.BatchID{Publisher: p.id, Number: p.next}
+	if p.idempotent && p.next > 0 {
+		switch w.c.N(12) {
+		case 0, 1, 2:
+			id.Number = p.next - 1 - uint32(w.c.N(min(int(p.next), 100)))
+		case 3:
+			id.Number += uint32(w.c.Between(1, 3))
+		case 4:
+			id.Number = p.next - 1
+			id.Variant = 1
+		}
+	}
+	if id.Number == p.next {
+		p.next++
+	}
+	b := sim.Batch{BatchID: id, Count: w.c.Between(1, 4), Size: w.c.N(200), Hollow: w.c.One(8), Idempotent: p.idempotent}
+	switch {
+	case w.c.N(100) < w.plan.big:
+		b.Count, b.Size = 1, w.c.N(24<<10)
+	case w.c.One(200):
+		b.Count, b.Size = 1, w.c.N(160<<10)
+	case !p.idempotent && w.c.One(16):
+		b.Count = 0
+	}
+	return w.batches.Add(b)
+}
+
+// send publishes a batch and says what the broker must say at once.
+func (w *simWorld) send(p *simPublisher, b *sim.Batch) {
+	s := p.shard
+	r := w.request(p, b)
+	kind := w.c.N(4)
+	if !b.Idempotent && b.Count > 0 && !(w.plan.fair && !s.model.Durable) {
+		r.Acked = kind != 0
+		r.AckOnQueue = kind == 1
+	}
+	waits, onQueue := r.Acked && !r.AckOnQueue, r.AckOnQueue
+	r.Tag = uint64(len(w.sent))
+	if r.Acked {
+		r.Reply = simReplier{w}
+	}
+	room := w.room(p, publishCost(r))
+	failure := s.real.failure.Load()
+	job := sim.Job{Lane: s.lane, Bytes: int(publishCost(r))}
+	for i, name := range simTenants {
+		if s.stream.def.Tenant == name {
+			job.Tenant = i
+		}
+	}
+	err := w.b.Publish(simGone, r)
+	w.trace.Add("publish", uint64(b.Publisher), uint64(b.Number), uint64(b.Count), uint64(len(w.sent)))
+	if err == nil {
+		if w.b.draining.Load() || s.stream.deleted || failure != nil || !room {
+			w.fail("batch %v was accepted: draining %t, deleted %t, failed %v, room %t", b.BatchID, w.b.draining.Load(), s.stream.deleted, failure, room)
+		}
+		w.seen.Accepted++
+		w.sent = append(w.sent, simSent{p, s, s.model.Accept(b, waits, onQueue), job})
+		run := &w.runs[s.real.exec.id]
+		run.pushed = append(run.pushed, job)
+		run.mixed = run.mixed || s.model.Durable || !waits
+		if onQueue {
+			w.seen.OnQueue++
+			if n := len(w.answers); n == 0 || w.answers[n-1].tag != r.Tag || w.answers[n-1].res != (PublishResult{}) {
+				w.fail("batch %v was not acknowledged when it was queued", b.BatchID)
+			}
+			w.answers = w.answers[:len(w.answers)-1]
+		}
+		return
+	}
+	w.refuse(p, b, r, err, room, failure)
+}
+
+// refuse checks that a publish that was not accepted had to be refused so.
+func (w *simWorld) refuse(p *simPublisher, b *sim.Batch, r *PublishRequest, err error, room bool, failure *wire.Error) {
+	p.goBack(b)
+	deleted, draining := p.shard.stream.deleted, w.b.draining.Load()
+	e := wire.AsError(err)
+	switch {
+	case draining && errors.Is(err, wire.ErrDraining):
+		w.seen.Draining++
+	case deleted && errors.Is(err, wire.ErrNotFound):
+		w.seen.NotFound++
+	case failure != nil && errors.Is(err, wire.ErrStorage) && e.Retry != wire.RetryUnknown:
+		w.seen.FailedShard++
+	case !draining && !deleted && failure == nil && !room && errors.Is(err, wire.ErrOverloaded):
+		full := w.full[p.shard.stream.def.Tenant]
+		if full == nil {
+			full = new([queueFullActions]int)
+			w.full[p.shard.stream.def.Tenant] = full
+		}
+		if r.Acked {
+			w.seen.QueueFull++
+			full[queueFullRefused]++
+		} else {
+			w.seen.QueueFullDropped++
+			full[queueFullDropped]++
+		}
+	default:
+		w.fail("batch %v was refused: %v; draining %t, deleted %t, failed %v, room %t", b.BatchID, err, draining, deleted, failure, room)
+	}
+}
+
+// room says whether there is room for a publish, by the rules: bytes of the connection and of the process,
+// a place that is guaranteed to the tenant, or one that may be borrowed.
+func (w *simWorld) room(p *simPublisher, cost int64) bool {
+	fits := func(used, size int64) bool { return used+min(cost, size) <= size }
+	o, a, t := &w.b.opts, p.shard.real.exec.admission, p.shard.real.account
+	d := int64(o.PublishQueueDepth)
+	return fits(p.account.Used(), o.PublishConnInflightBytes) && fits(w.b.inflight.Used(), o.PublishInflightBytes) &&
+		(t.Entered() < d || a.Entered() < d*int64(o.PublishQueueFactor-1))
+}
+
+// request is b as it would lie in a frame.
+func (w *simWorld) request(p *simPublisher, b *sim.Batch) *PublishRequest {
+	const prefix = 30
+	records := make([][]byte, b.Count)
+	payload := 0
+	for k := range records {
+		records[k] = b.AppendRecord(nil, k)
+		payload += len(records[k])
+	}
+	section := wire.AppendSection(nil, records...)
+	buf := w.b.opts.Pool.Get(prefix + len(section))
+	copy(buf.Bytes()[prefix:], section)
+	r := &PublishRequest{
+		Stream: p.shard.stream.st, Shard: p.shard.real.num, Buf: buf, Pos: prefix, SectionLen: len(section),
+		Count: uint32(b.Count), PayloadBytes: payload, Account: p.account, Acked: true,
+		Idempotent: b.Idempotent, ProducerID: uint64(b.Publisher), Sequence: uint64(b.Number),
+	}
+	if p.id%3 == 0 {
+		r.Publisher = "somebody"
+	}
+	return r
+}
+
+// goBack has an idempotent publisher send again what failed.
+func (p *simPublisher) goBack(b *sim.Batch) {
+	if p.idempotent && b.Variant == 0 {
+		p.next = min(p.next, b.Number)
+	}
+}
+
+type simReplier struct{ w *simWorld }
+
+func (r simReplier) Published(tag uint64, res PublishResult) {
+	r.w.answers = append(r.w.answers, simAnswer{tag, res})
+}
+
+// answered tells the model an answer, and the publisher.
+func (w *simWorld) answered(got simAnswer) {
+	s := w.sent[got.tag]
+	r, b := got.res, s.attempt.Batch
+	a := sim.Answer{Offset: r.Offset, HasOffset: r.HasOffset}
+	code := uint64(0)
+	switch {
+	case r.Refused != nil:
+		w.refused++
+		a.Refused, a.Expected = w.verdict(r.Refused), r.Refused.Expected
+		switch a.Refused {
+		case sim.RefusedGap:
+			s.pub.next = min(s.pub.next, uint32(a.Expected))
+		case sim.RefusedUnknownProducer:
+			s.pub.next = 0
+		}
+		code = 1000 + uint64(a.Refused)
+	case r.Err != nil:
+		w.failed++
+		a.Err, a.Unknown = r.Err.Error(), r.Err.Retry == wire.RetryUnknown
+		code = uint64(r.Err.Code)
+		switch {
+		case a.Unknown:
+			w.seen.Unknown++
+		case errors.Is(r.Err, errDiskFull):
+			w.seen.DiskFull++
+		default:
+			w.seen.Failed++
+		}
+		s.pub.goBack(b)
+	case b.Idempotent && b.Number+1 < s.pub.next:
+		w.seen.Duplicates++ // or a late one
+		fallthrough
+	default:
+		w.seen.Acked++
+	}
+	w.trace.Add("answer", got.tag, code, r.Offset)
+	w.must(s.shard.model.Answer(s.attempt, a, s.shard.broken || s.shard.real.failure.Load() != nil))
+}
+
+func (w *simWorld) verdict(r *Refusal) sim.Refusal {
+	switch r.Kind {
+	case RefusedGap:
+		w.seen.Gaps++
+		return sim.RefusedGap
+	case RefusedUnknownProducer:
+		w.seen.UnknownProducers++
+		return sim.RefusedUnknownProducer
+	case RefusedExpired:
+		w.seen.Expired++
+		return sim.RefusedExpired
+	case RefusedReused:
+		w.seen.Reused++
+		return sim.RefusedReused
+	}
+	w.fail("refused: %v", r)
+	return 0
+}
+
+// simSink decodes frames and gives every record to a function.
+type simSink func(offset uint64, hasOffset bool, record []byte) error
+
+func (s simSink) WriteFrames(frames [][]byte) error {
+	var all []byte
+	for _, f := range frames {
+		all = append(all, f...)
+	}
+	for len(all) > 0 {
+		h, err := wire.ParseHeader(all)
+		if err != nil {
+			return err
+		}
+		payload := all[wire.HeaderSize : wire.HeaderSize+int(h.Length)]
+		all = all[wire.HeaderSize+int(h.Length):]
+		var e wire.BinaryEvents
+		if err := wire.DecodeEvents(h.Flags, payload, &e); err != nil {
+			return err
+		}
+		for off := e.Base; ; off++ {
+			rec, _, ok := e.Next()
+			if !ok {
+				break
+			}
+			if err := s(off, h.Flags&wire.FlagEvOffsets != 0, rec); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// simReader is a client that reads one shard, when the seed says.
+type simReader struct {
+	shard *simShard
+	sub   *Subscription
+	d     *delivery
+	model *sim.Reader
+	// gone: its sink fails from now on. closed: it was told to end.
+	gone, closed bool
+}
+
+var errSimGone = errors.New("the reader has gone")
+
+func (w *simWorld) subscribe() {
+	if len(w.shards) == 0 || len(w.readers) >= 8 {
+		return
+	}
+	s := sim.Pick(w.c, w.shards)
+	tail := s.model.Tail()
+	req := &SubscribeRequest{
+		Stream: s.stream.st, Shard: s.real.num, Start: latest, Lagged: w.c.One(2),
+		Shape: wire.FlagEvOffsets | []wire.Flags{0, wire.FlagEvTimes, wire.FlagEvPublisher, wire.FlagEvSkipped}[w.c.N(4)],
+	}
+	want := tail
+	switch kind := w.c.N(3); {
+	case kind == 0:
+		req.Start, want = earliest, 0
+	case kind == 1 && s.model.Durable:
+		want = uint64(w.c.N(int(tail) + 1))
+		req.Start = at(want)
+	}
+	if w.c.One(2) {
+		req.QueueCapacity = new(uint32(w.c.Between(1, 4)))
+	}
+	sub, err := w.b.Subscribe(context.Background(), req)
+	w.trace.Add("subscribe", s.stream.st.id, uint64(s.real.num), want, tail)
+	switch {
+	case w.off:
+		if err == nil {
+			sub.Close()
+		}
+		return
+	case err != nil:
+		if !s.stream.deleted || !errors.Is(err, wire.ErrNotFound) {
+			w.fail("subscribe to %s at %+v, tail %d: %v", s.model.Name, req.Start, tail, err)
+		}
+		return
+	}
+	w.seen.Readers++
+	if s.model.Durable && req.Start != latest && sub.start != want || !s.model.Durable && sub.start > s.model.Tail() || sub.start < want {
+		w.fail("subscribe to %s at %+v, tail %d: starts at %d", s.model.Name, req.Start, tail, sub.start)
+	}
+	r := &simReader{shard: s, sub: sub, model: sim.NewReader(s.model, sub.start, !req.Lagged || !s.model.Durable)}
+	r.d, _ = sub.deliver(simSink(func(offset uint64, hasOffset bool, record []byte) error {
+		if r.gone {
+			return errSimGone
+		}
+		if !w.off {
+			w.must(r.model.Given(offset, hasOffset, record))
+		}
+		return nil
+	}))
+	w.readers = append(w.readers, r)
+}
+
+// readOn lets a reader take what there is for it, once, and says whether there was anything.
+func (w *simWorld) readOn(r *simReader) bool {
+	if w.c.One(4) {
+		w.background() // while it is written to
+	}
+	before := r.model.Next()
+	wasLive := r.d.live
+	worked, end, err := r.d.step(context.Background())
+	w.trace.Add("read", r.shard.stream.st.id, uint64(r.shard.real.num), r.model.Next())
+	if !wasLive {
+		w.seen.History += int(r.model.Next() - before)
+	}
+	if end.Cause == 0 {
+		return worked
+	}
+	r.sub.Close()
+	w.dropReader(r)
+	if w.off {
+		return true
+	}
+	s := r.shard
+	ok := false
+	switch end.Cause {
+	case EndSink:
+		ok = r.gone || r.closed
+	case EndLagged:
+		w.seen.Lagged++
+		w.must(r.model.Lagged(end.ResumeFrom))
+		ok = true
+	case EndDeleted:
+		ok = s.stream.deleted
+	case EndStopped:
+		ok = w.b.draining.Load()
+	case EndStorage:
+		ok = s.stream.deleted
+	}
+	if !ok {
+		w.fail("a reader of %s ended with %+v: %v", s.model.Name, end, err)
+	}
+	return true
+}
+
+func (w *simWorld) dropReader(r *simReader) {
+	w.seen.DroppedRecords += int(r.sub.sub.Dropped())
+	for i := range w.readers {
+		if w.readers[i] == r {
+			w.readers = append(w.readers[:i], w.readers[i+1:]...)
+			return
+		}
+	}
+}
+
+// leave ends a reader: it closes, or its sink fails.
+func (w *simWorld) leave(r *simReader) {
+	if w.c.One(2) {
+		r.gone = true
+		w.seen.FailedSinks++
+		return
+	}
+	r.closed = true
+	r.sub.Close()
+	for i := 0; ; i++ {
+		n := len(w.readers)
+		w.readOn(r)
+		if len(w.readers) < n {
+			return
+		}
+		if i > 100 {
+			w.fail("a closed reader does not end")
+		}
+	}
+}
+
+var _ fanout.Sink = simSink(nil)
