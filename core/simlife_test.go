@@ -238,7 +238,7 @@ func (w *simWorld) failOperation(op *ring.Op) uint64 {
 	default:
 		w.seen.FailedWrites++
 		errno := w.errno(op.Owner.(*shard))
-		w.fs.Add(ringtest.Rule{Kind: ringtest.Write, Nth: 1 + w.c.N(len(op.Vec)), Short: w.c.N(short + 1), Err: errno})
+		w.fs.Add(ringtest.Rule{Kind: ringtest.Write, Nth: 1 + w.c.N(len(op.Vec)), Short: short, Err: errno})
 		return 3
 	}
 }

@@ -346,6 +346,10 @@ func (s *Shard) Quiet() error {
 			kept = append(kept, a)
 		default:
 			s.vanish(a)
+			if s.failed { // it may be on the disk
+				a.answered, a.unknown = true, true
+				kept = append(kept, a)
+			}
 		}
 	}
 	clear(s.queue[len(kept):])
