@@ -387,7 +387,7 @@ func (w *simWorld) subscribe() {
 
 // readOn lets a reader take what there is for it, once, and says whether there was anything.
 func (w *simWorld) readOn(r *simReader) bool {
-	if w.c.One(4) {
+	if !w.calm && w.c.One(4) {
 		w.background() // while it is written to
 	}
 	before := r.model.Next()

@@ -169,18 +169,18 @@ func (w *simWorld) background() {
 // than to look at the clock.
 func (w *simWorld) run() bool {
 	var ready []*executor
+	busy := false
 	for i, e := range w.b.executors {
 		if r := &w.runs[i]; r.woken || r.again || r.wakeAt != 0 && w.now >= r.wakeAt {
 			ready = append(ready, e)
+			busy = busy || r.woken || r.again
 		}
 	}
 	switch {
 	case len(ready) > 0:
 		e := sim.Pick(w.c, ready)
-		r := &w.runs[e.id]
-		busy := r.woken || r.again
 		w.step(e)
-		return busy
+		return busy || e.inflight > 0 || e.jobs > 0
 	case !w.calm:
 		w.step(sim.Pick(w.c, w.b.executors))
 	}

@@ -26,7 +26,7 @@ func (r *Reader) Next() uint64 { return r.next }
 // record that is the same is meant.
 func (r *Reader) Given(offset uint64, hasOffset bool, payload []byte) error {
 	s := r.shard
-	if r.done = r.done || s.cut; r.done {
+	if r.done = r.done || s.Uncertain(); r.done {
 		return nil
 	}
 	if hasOffset != s.Durable {
@@ -56,7 +56,7 @@ func (r *Reader) Given(offset uint64, hasOffset bool, payload []byte) error {
 func (r *Reader) CaughtUp(dropped uint64) error {
 	s := r.shard
 	switch {
-	case r.done || s.cut:
+	case r.done || s.Uncertain():
 		return nil
 	case r.got+dropped != s.Tail()-r.start:
 		return s.wrong("a reader from %d to %d got %d records, and %d were dropped", r.start, s.Tail(), r.got, dropped)
@@ -68,7 +68,7 @@ func (r *Reader) CaughtUp(dropped uint64) error {
 
 // Lagged is called when the reader was ended because it was behind, and told where to go on.
 func (r *Reader) Lagged(resume uint64) error {
-	if s := r.shard; !r.done && !s.cut && (r.Holes || resume != r.next || resume >= s.Tail()) {
+	if s := r.shard; !r.done && !s.Uncertain() && (r.Holes || resume != r.next || resume >= s.Tail()) {
 		return s.wrong("a reader at %d of %d was told to resume from %d", r.next, s.Tail(), resume)
 	}
 	return nil

@@ -50,7 +50,7 @@ func (s *Shard) Emptied() {
 
 // forget is what a restart does to everything that is not in the log.
 func (s *Shard) forget() {
-	s.queue, s.failed, s.cut, s.changed = nil, false, false, false
+	s.queue, s.failed, s.changed = nil, false, false
 	s.Vanished, s.VanishedOnQueue = 0, 0
 	clear(s.before)
 	for p, n := range s.next {

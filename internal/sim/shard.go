@@ -18,8 +18,8 @@ type Shard struct {
 
 	// next is the sequence that continues each producer in log, before what it was at the last EndStep.
 	next, before map[uint32]uint32
-	// failed: the log takes nothing more until the next restart. cut: readers were taken back.
-	failed, cut bool
+	// failed: the log takes nothing more until the next restart.
+	failed bool
 	// Vanished counts publishes that nobody waited for and that came to nothing, since NewShard.
 	Vanished int
 	// VanishedOnQueue are those of them that were acknowledged when they were queued.
@@ -79,8 +79,9 @@ func NewShard(name string, batches *Batches, durable, onCommit bool) *Shard {
 // Tail is how many records can be read.
 func (s *Shard) Tail() uint64 { return uint64(len(s.log)) }
 
-// Cut says whether records that could be read were taken back since the last restart.
-func (s *Shard) Cut() bool { return s.cut }
+// Uncertain: the log failed, and it does not sync each commit. Records may have become readable and been taken
+// back in one step, which nobody saw but who was given or told them.
+func (s *Shard) Uncertain() bool { return s.failed && s.Durable && !s.OnCommit }
 
 // Waiting is how many accepted publishes have no outcome yet.
 func (s *Shard) Waiting() int { return len(s.queue) }
@@ -190,6 +191,10 @@ func (s *Shard) succeeded(a *Attempt, r Answer) error {
 	if b.Count == 0 {
 		return nil
 	}
+	if b.at < 0 && s.Uncertain() {
+		a.unknown = true
+		return nil
+	}
 	if b.at < 0 || s.open != nil {
 		return s.wrong("batch %v was acknowledged, and cannot be read", b.BatchID)
 	}
@@ -259,7 +264,7 @@ func (s *Shard) Failed() { s.failed, s.changed = true, true }
 // TakeBack notes that only n records can be read any more: the log failed, and the others are not proven to
 // be on the disk. They may be there after a restart.
 func (s *Shard) TakeBack(n uint64) error {
-	if s.OnCommit || !s.Durable || !s.failed || n > s.Tail() {
+	if !s.Uncertain() || n > s.Tail() {
 		return s.wrong("the tail went from %d to %d", s.Tail(), n)
 	}
 	lost, err := s.drop(int(n))
@@ -271,7 +276,7 @@ func (s *Shard) TakeBack(n uint64) error {
 		back = append(back, &Attempt{Batch: b, answered: true, unknown: true})
 	}
 	s.queue = append(back, s.queue...)
-	s.cut, s.changed = true, true
+	s.changed = true
 	return nil
 }
 
