@@ -19,7 +19,10 @@ import (
 //	RINGCAST_SIM_FROM=100000    the first of them
 //	RINGCAST_SIM_SEED=17        this one alone, which replays a failure
 
-const simSeeds = 300
+const (
+	simSeeds    = 200
+	simSeedsAll = 3000 // so many reach everything that can happen
+)
 
 func simEnv(t *testing.T, name string, missing uint64) uint64 {
 	text := os.Getenv(name)
@@ -55,7 +58,7 @@ func TestSimulation(t *testing.T) {
 		seen.Steps += w.trace.Steps()
 	}
 	t.Logf("%d seeds: %+v", n, seen)
-	if n < simSeeds {
+	if n < simSeedsAll {
 		return
 	}
 	// What never happens is not tested: the seeds must reach all of it.

@@ -369,7 +369,7 @@ func (w *simWorld) subscribe() {
 		return
 	}
 	w.seen.Readers++
-	if s.model.Durable && req.Start != latest && sub.start != want || !s.model.Durable && sub.start > s.model.Tail() || sub.start < want {
+	if !s.model.Uncertain() && (sub.start < want || sub.start > s.model.Tail() || s.model.Durable && req.Start != latest && sub.start != want) {
 		w.fail("subscribe to %s at %+v, tail %d: starts at %d", s.model.Name, req.Start, tail, sub.start)
 	}
 	r := &simReader{shard: s, sub: sub, model: sim.NewReader(s.model, sub.start, !req.Lagged || !s.model.Durable)}

@@ -46,14 +46,14 @@ const (
 
 func newSimPlan(c *sim.Chooser) simPlan {
 	p := simPlan{
-		steps:      c.Between(100, 400),
+		steps:      c.Between(60, 320),
 		idempotent: sim.Pick(c, []int{0, 40, 100}),
 		big:        sim.Pick(c, []int{0, 5, 40}),
 		burst:      sim.Pick(c, []int{1, 4, 20}),
 		direct:     c.One(3),
 		fair:       c.One(5),
-		faults:     sim.Pick(c, []int{0, 0, 40, 8}),
-		poison:     sim.Pick(c, []int{4, 20, 1000}),
+		faults:     sim.Pick(c, []int{0, 30, 6}),
+		poison:     sim.Pick(c, []int{2, 10, 1000}),
 	}
 	p.weights = [simActions]int{
 		simPublish: c.Between(4, 20), simFlood: 0, simStep: c.Between(8, 20), simDisk: c.Between(2, 16), simFile: c.Between(1, 8),
