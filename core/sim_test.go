@@ -6,7 +6,9 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ringcast/ringcast/internal/sim"
 )
@@ -22,6 +24,7 @@ import (
 const (
 	simSeeds    = 200
 	simSeedsAll = 3000 // so many reach everything that can happen
+	simHang     = time.Minute
 )
 
 func simEnv(t *testing.T, name string, missing uint64) uint64 {
@@ -47,8 +50,12 @@ func TestSimulation(t *testing.T) {
 	}
 	dir := simDir(t)
 	var seen simSeen
+	seed := from
+	hang := time.AfterFunc(simHang, func() { panic(fmt.Sprintf("seed %d hangs", atomic.LoadUint64(&seed))) })
+	defer hang.Stop()
 	for i := range n {
-		seed := from + i
+		atomic.StoreUint64(&seed, from+i)
+		hang.Reset(simHang)
 		w, failed := simulate(t, dir, seed, &seen)
 		if failed != "" {
 			t.Fatalf("seed %d, the %d. of them, failed after %d steps:\n%s\nthe newest steps:\n%s\nreplay it with\n"+

@@ -2,9 +2,9 @@ package core
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 
-	"github.com/ringcast/ringcast/fanout"
 	"github.com/ringcast/ringcast/internal/sim"
 	"github.com/ringcast/ringcast/wire"
 )
@@ -197,13 +197,15 @@ func (w *simWorld) room(p *simPublisher, cost int64) bool {
 // request is b as it would lie in a frame.
 func (w *simWorld) request(p *simPublisher, b *sim.Batch) *PublishRequest {
 	const prefix = 30
-	records := make([][]byte, b.Count)
+	section := binary.BigEndian.AppendUint32(w.section[:0], uint32(b.Count))
 	payload := 0
-	for k := range records {
-		records[k] = b.AppendRecord(nil, k)
-		payload += len(records[k])
+	for k := range b.Count {
+		at := len(section) + 4
+		section = b.AppendRecord(append(section, 0, 0, 0, 0), k)
+		binary.BigEndian.PutUint32(section[at-4:], uint32(len(section)-at))
+		payload += len(section) - at
 	}
-	section := wire.AppendSection(nil, records...)
+	w.section = section
 	buf := w.b.opts.Pool.Get(prefix + len(section))
 	copy(buf.Bytes()[prefix:], section)
 	r := &PublishRequest{
@@ -290,13 +292,17 @@ func (w *simWorld) verdict(r *Refusal) sim.Refusal {
 }
 
 // simSink decodes frames and gives every record to a function.
-type simSink func(offset uint64, hasOffset bool, record []byte) error
+type simSink struct {
+	give func(offset uint64, hasOffset bool, record []byte) error
+	all  []byte
+}
 
-func (s simSink) WriteFrames(frames [][]byte) error {
-	var all []byte
+func (s *simSink) WriteFrames(frames [][]byte) error {
+	all := s.all[:0]
 	for _, f := range frames {
 		all = append(all, f...)
 	}
+	s.all = all
 	for len(all) > 0 {
 		h, err := wire.ParseHeader(all)
 		if err != nil {
@@ -313,7 +319,7 @@ func (s simSink) WriteFrames(frames [][]byte) error {
 			if !ok {
 				break
 			}
-			if err := s(off, h.Flags&wire.FlagEvOffsets != 0, rec); err != nil {
+			if err := s.give(off, h.Flags&wire.FlagEvOffsets != 0, rec); err != nil {
 				return err
 			}
 		}
@@ -354,6 +360,7 @@ func (w *simWorld) subscribe() {
 	if w.c.One(2) {
 		req.QueueCapacity = new(uint32(w.c.Between(1, 4)))
 	}
+	late := s.model.Uncertain()
 	sub, err := w.b.Subscribe(context.Background(), req)
 	w.trace.Add("subscribe", s.stream.st.id, uint64(s.real.num), want, tail)
 	switch {
@@ -369,11 +376,11 @@ func (w *simWorld) subscribe() {
 		return
 	}
 	w.seen.Readers++
-	if !s.model.Uncertain() && (sub.start < want || sub.start > s.model.Tail() || s.model.Durable && req.Start != latest && sub.start != want) {
+	if late == s.model.Uncertain() && (sub.start < want || sub.start > s.model.Tail() || s.model.Durable && req.Start != latest && sub.start != want) {
 		w.fail("subscribe to %s at %+v, tail %d: starts at %d", s.model.Name, req.Start, tail, sub.start)
 	}
-	r := &simReader{shard: s, sub: sub, model: sim.NewReader(s.model, sub.start, !req.Lagged || !s.model.Durable)}
-	r.d, _ = sub.deliver(simSink(func(offset uint64, hasOffset bool, record []byte) error {
+	r := &simReader{shard: s, sub: sub, model: sim.NewReader(s.model, sub.start, !req.Lagged || !s.model.Durable, late)}
+	r.d, _ = sub.deliver(&simSink{give: func(offset uint64, hasOffset bool, record []byte) error {
 		if r.gone {
 			return errSimGone
 		}
@@ -381,7 +388,7 @@ func (w *simWorld) subscribe() {
 			w.must(r.model.Given(offset, hasOffset, record))
 		}
 		return nil
-	}))
+	}})
 	w.readers = append(w.readers, r)
 }
 
@@ -457,5 +464,3 @@ func (w *simWorld) leave(r *simReader) {
 		}
 	}
 }
-
-var _ fanout.Sink = simSink(nil)

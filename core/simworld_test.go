@@ -47,6 +47,7 @@ type simWorld struct {
 	calm    bool // no more faults
 
 	batches    *sim.Batches
+	section    []byte // scratch of request
 	streams    []*simStream
 	shards     []*simShard
 	publishers []*simPublisher
@@ -341,10 +342,10 @@ func (w *simWorld) watch(sh *simShard) {
 	}
 	all := fanout.NewSubscriber(fanout.SubscriberOptions{Capacity: 1 << 20, CapacityBytes: 1 << 40})
 	sh.real.readers.Add(all)
-	sh.witness = fanout.NewFeeder(all, simSink(func(_ uint64, _ bool, record []byte) error {
+	sh.witness = fanout.NewFeeder(all, &simSink{give: func(_ uint64, _ bool, record []byte) error {
 		w.must(sh.model.Readable(record))
 		return nil
-	}), fanout.Limits{})
+	}}, fanout.Limits{})
 }
 
 // breaks notes that the disk of a shard's log fails, which is not full.

@@ -10,13 +10,20 @@ type Reader struct {
 	// Holes: records may be missing, each of them counted by the broker as dropped. Else the reader is ended
 	// at the first.
 	Holes bool
-	// done: what it is given is not compared any more, because its shard took records back.
-	done bool
+	// late: it came when its shard had taken back what it ever takes back. Else what it is given is not compared any
+	// more when that happens, which done says.
+	late, done bool
 }
 
-// NewReader returns a reader of s from an offset on.
-func NewReader(s *Shard, start uint64, holes bool) *Reader {
-	return &Reader{shard: s, start: start, next: start, Holes: holes}
+// NewReader returns a reader of s from an offset on. late says whether s was Uncertain before the reader asked.
+func NewReader(s *Shard, start uint64, holes, late bool) *Reader {
+	return &Reader{shard: s, start: start, next: start, Holes: holes, late: late}
+}
+
+// lost says whether nothing can be said any more about what the reader is given.
+func (r *Reader) lost() bool {
+	r.done = r.done || r.shard.Uncertain() && !r.late
+	return r.done
 }
 
 // Next is the offset behind the newest record that it got.
@@ -26,7 +33,7 @@ func (r *Reader) Next() uint64 { return r.next }
 // record that is the same is meant.
 func (r *Reader) Given(offset uint64, hasOffset bool, payload []byte) error {
 	s := r.shard
-	if r.done = r.done || s.Uncertain(); r.done {
+	if r.lost() {
 		return nil
 	}
 	if hasOffset != s.Durable {
@@ -56,7 +63,7 @@ func (r *Reader) Given(offset uint64, hasOffset bool, payload []byte) error {
 func (r *Reader) CaughtUp(dropped uint64) error {
 	s := r.shard
 	switch {
-	case r.done || s.Uncertain():
+	case r.lost():
 		return nil
 	case r.got+dropped != s.Tail()-r.start:
 		return s.wrong("a reader from %d to %d got %d records, and %d were dropped", r.start, s.Tail(), r.got, dropped)
@@ -68,7 +75,7 @@ func (r *Reader) CaughtUp(dropped uint64) error {
 
 // Lagged is called when the reader was ended because it was behind, and told where to go on.
 func (r *Reader) Lagged(resume uint64) error {
-	if s := r.shard; !r.done && !s.Uncertain() && (r.Holes || resume != r.next || resume >= s.Tail()) {
+	if s := r.shard; !r.lost() && (r.Holes || resume != r.next || resume >= s.Tail()) {
 		return s.wrong("a reader at %d of %d was told to resume from %d", r.next, s.Tail(), resume)
 	}
 	return nil
