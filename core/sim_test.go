@@ -101,6 +101,7 @@ type simSeen struct {
 	Steps, Accepted, Acked, OnQueue                        int
 	QueueFull, QueueFullDropped, Failed, Unknown, DiskFull int
 	NotFound, Draining, FailedShard                        int
+	FencedAtOnce, FencedLater                              int
 	Duplicates, Gaps, UnknownProducers, Expired, Reused    int
 	PowerCuts, CutsAtStart, Restarts, Drains               int
 	ShortWrites, FailedWrites, FailedSyncs, FailedJobs     int

@@ -137,6 +137,9 @@ func (w *simWorld) send(p *simPublisher, b *sim.Batch) {
 		if w.b.draining.Load() || s.stream.deleted || failure != nil || !room {
 			w.fail("batch %v was accepted: draining %t, deleted %t, failed %v, room %t", b.BatchID, w.b.draining.Load(), s.stream.deleted, failure, room)
 		}
+		if why := s.real.fence.Load(); why != nil {
+			w.fail("batch %v was accepted by a fenced shard: %v", b.BatchID, why)
+		}
 		w.seen.Accepted++
 		w.sent = append(w.sent, simSent{p, s, s.model.Accept(b, waits, onQueue), job})
 		run := &w.runs[s.real.exec.id]
@@ -158,15 +161,17 @@ func (w *simWorld) send(p *simPublisher, b *sim.Batch) {
 func (w *simWorld) refuse(p *simPublisher, b *sim.Batch, r *PublishRequest, err error, room bool, failure *wire.Error) {
 	p.goBack(b)
 	deleted, draining := p.shard.stream.deleted, w.b.draining.Load()
-	e := wire.AsError(err)
+	e, fence := wire.AsError(err), p.shard.real.fence.Load()
 	switch {
 	case draining && errors.Is(err, wire.ErrDraining):
 		w.seen.Draining++
 	case deleted && errors.Is(err, wire.ErrNotFound):
 		w.seen.NotFound++
+	case fence != nil && errors.Is(err, wire.ErrUnavailable):
+		w.seen.FencedAtOnce++
 	case failure != nil && errors.Is(err, wire.ErrStorage) && e.Retry != wire.RetryUnknown:
 		w.seen.FailedShard++
-	case !draining && !deleted && failure == nil && !room && errors.Is(err, wire.ErrOverloaded):
+	case !draining && !deleted && failure == nil && fence == nil && !room && errors.Is(err, wire.ErrOverloaded):
 		full := w.full[p.shard.stream.def.Tenant]
 		if full == nil {
 			full = new([queueFullActions]int)
@@ -258,6 +263,11 @@ func (w *simWorld) answered(got simAnswer) {
 			w.seen.Unknown++
 		case errors.Is(r.Err, errDiskFull):
 			w.seen.DiskFull++
+		case errors.Is(r.Err, wire.ErrUnavailable):
+			w.seen.FencedLater++
+			if s.shard.real.fence.Load() == nil {
+				w.fail("batch %v was refused, and its shard is not fenced: %v", b.BatchID, r.Err)
+			}
 		default:
 			w.seen.Failed++
 		}
@@ -370,7 +380,7 @@ func (w *simWorld) subscribe() {
 		}
 		return
 	case err != nil:
-		if !s.stream.deleted || !errors.Is(err, wire.ErrNotFound) {
+		if !(s.stream.deleted && errors.Is(err, wire.ErrNotFound)) && !(s.real.fence.Load() != nil && errors.Is(err, wire.ErrUnavailable)) {
 			w.fail("subscribe to %s at %+v, tail %d: %v", s.model.Name, req.Start, tail, err)
 		}
 		return
@@ -442,6 +452,23 @@ func (w *simWorld) dropReader(r *simReader) {
 			return
 		}
 	}
+}
+
+// fence has a shard refuse everything, or serve again.
+func (w *simWorld) fence() {
+	if len(w.shards) == 0 {
+		return
+	}
+	s := sim.Pick(w.c, w.shards)
+	if s.stream.deleted {
+		return
+	}
+	why := Served
+	if s.real.fence.Load() == nil {
+		why = Unavailable(w.c.Between(int(NotAssigned), int(Moving)))
+	}
+	w.trace.Add("fence", s.stream.st.id, uint64(s.real.num), uint64(why))
+	w.must(w.b.Fence(s.stream.st, s.real.num, why))
 }
 
 // leave ends a reader: it closes, or its sink fails.

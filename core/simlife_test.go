@@ -39,6 +39,7 @@ const (
 	simTime
 	simCreate
 	simDelete
+	simFence
 	simRestart
 	simPowerCut
 	simActions
@@ -56,14 +57,17 @@ func newSimPlan(c *sim.Chooser) simPlan {
 		poison:     sim.Pick(c, []int{2, 10, 1000}),
 	}
 	p.weights = [simActions]int{
-		simPublish: c.Between(4, 20), simFlood: 0, simStep: c.Between(8, 20), simDisk: c.Between(2, 16), simFile: c.Between(1, 8),
-		simRead: c.Between(0, 8), simSubscribe: 1, simLeave: c.N(2), simTime: c.N(3), simCreate: 0, simDelete: 0, simRestart: 0, simPowerCut: 0,
+		simPublish: c.Between(4, 20), simStep: c.Between(8, 20), simDisk: c.Between(2, 16), simFile: c.Between(1, 8),
+		simRead: c.Between(0, 8), simSubscribe: 1, simLeave: c.N(2), simTime: c.N(3),
 	}
 	if p.fair {
 		p.weights[simFlood] = 2
 	}
 	if c.One(3) {
 		p.weights[simCreate], p.weights[simDelete] = 1, 1
+	}
+	if c.One(4) {
+		p.weights[simFence] = 1
 	}
 	if c.One(2) {
 		p.weights[simRestart] = 1
@@ -124,6 +128,8 @@ func (w *simWorld) act() {
 		w.createStream()
 	case simDelete:
 		w.deleteStream()
+	case simFence:
+		w.fence()
 	case simRestart:
 		if w.c.One(4) {
 			w.restart()
