@@ -41,7 +41,7 @@ func (w *simWorld) publish() {
 	if len(w.shards) == 0 {
 		return
 	}
-	if len(w.publishers) < 4 || len(w.publishers) < 12 && w.c.One(20) {
+	if len(w.publishers) < w.plan.publishers || len(w.publishers) < 12 && w.c.One(20) {
 		w.newPublisher()
 	}
 	p := sim.Pick(w.c, w.publishers)
@@ -468,7 +468,9 @@ func (w *simWorld) fence() {
 		why = Unavailable(w.c.Between(int(NotAssigned), int(Moving)))
 	}
 	w.trace.Add("fence", s.stream.st.id, uint64(s.real.num), uint64(why))
+	s.fenced = s.fenced && why != Served // from before the call that ends it
 	w.must(w.b.Fence(s.stream.st, s.real.num, why))
+	s.fenced, s.claimed = why != Served, s.real.next()
 }
 
 // leave ends a reader: it closes, or its sink fails.

@@ -23,6 +23,7 @@ type simPlan struct {
 	idempotent int // percent of the publishers
 	big        int // percent of the batches
 	burst      int // batches in a row
+	publishers int
 	direct     bool
 	fair       bool // memory streams, all acknowledged
 }
@@ -51,6 +52,7 @@ func newSimPlan(c *sim.Chooser) simPlan {
 		idempotent: sim.Pick(c, []int{0, 40, 100}),
 		big:        sim.Pick(c, []int{0, 5, 40}),
 		burst:      sim.Pick(c, []int{1, 4, 20}),
+		publishers: sim.Pick(c, []int{1, 4, 8}),
 		direct:     c.One(3),
 		fair:       c.One(5),
 		faults:     sim.Pick(c, []int{0, 30, 6}),

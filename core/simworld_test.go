@@ -93,6 +93,9 @@ type simShard struct {
 	rolls   uint64
 	// broken: its disk answered something else than that it is full. What is refused then may be there.
 	broken bool
+	// fenced: nothing is claimed, so that the next offset does not rise above claimed.
+	fenced  bool
+	claimed uint64
 }
 
 // simSent is a publish that was accepted, by its tag.
@@ -336,7 +339,7 @@ func (w *simWorld) reopen(sh *simShard, real *shard, atLeast uint64, orderly boo
 // watch has everything that becomes readable told to the model.
 func (w *simWorld) watch(sh *simShard) {
 	w.shards = append(w.shards, sh)
-	sh.rolls, sh.broken = 0, false
+	sh.rolls, sh.broken, sh.fenced = 0, false, false
 	if sh.real.log != nil {
 		return
 	}
@@ -444,6 +447,9 @@ func (w *simWorld) look(s *simShard) {
 	}
 	if sh.lane.Blocked() {
 		w.seen.BlockedLanes++
+	}
+	if s.fenced && sh.next() > s.claimed {
+		w.fail("shard %s is fenced at %d, and %d are claimed", s.model.Name, s.claimed, sh.next())
 	}
 	visible, tail := sh.visible.Load(), s.model.Tail()
 	switch {
