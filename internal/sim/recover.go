@@ -53,7 +53,8 @@ func (s *Shard) forget() {
 	s.queue, s.failed, s.changed = nil, false, false
 	s.Vanished, s.VanishedOnQueue = 0, 0
 	clear(s.before)
+	clear(s.high)
 	for p, n := range s.next {
-		s.before[p] = n
+		s.before[p], s.high[p] = n, n
 	}
 }

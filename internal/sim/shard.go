@@ -18,6 +18,9 @@ type Shard struct {
 
 	// next is the sequence that continues each producer in log, before what it was at the last EndStep.
 	next, before map[uint32]uint32
+	// high is one more than the highest sequence accepted of each since the start: what was claimed and void has
+	// pushed older batches out of the broker's memory, and they do not come back before a restart.
+	high map[uint32]uint32
 	// failed: the log takes nothing more until the next restart.
 	failed bool
 	// Vanished counts publishes that nobody waited for and that came to nothing, since NewShard.
@@ -72,7 +75,7 @@ type Answer struct {
 func NewShard(name string, batches *Batches, durable, onCommit bool) *Shard {
 	return &Shard{
 		Name: name, Durable: durable, OnCommit: onCommit, batches: batches,
-		next: map[uint32]uint32{}, before: map[uint32]uint32{},
+		next: map[uint32]uint32{}, before: map[uint32]uint32{}, high: map[uint32]uint32{},
 	}
 }
 
@@ -90,6 +93,9 @@ func (s *Shard) Waiting() int { return len(s.queue) }
 func (s *Shard) Accept(b *Batch, waits, onQueue bool) *Attempt {
 	a := &Attempt{Batch: b, Waits: waits, OnQueue: onQueue}
 	s.queue = append(s.queue, a)
+	if b.Idempotent {
+		s.high[b.Publisher] = max(s.high[b.Publisher], b.Number+1)
+	}
 	return a
 }
 
@@ -244,8 +250,8 @@ func (s *Shard) refused(a *Attempt, r Answer) error {
 			}
 		}
 	case RefusedExpired:
-		if b.Number+remembered > accepted {
-			return s.wrong("batch %v was refused as expired, %d were accepted", b.BatchID, accepted)
+		if high := s.high[b.Publisher]; b.Number+remembered > high {
+			return s.wrong("batch %v was refused as expired, %d were accepted", b.BatchID, high)
 		}
 	case RefusedReused:
 		if !other {
