@@ -272,7 +272,8 @@ func TestChoicesAreTheSeeds(t *testing.T) {
 		}
 		return tr.Hash()
 	}
-	if run(1) != run(1) || run(1) == run(2) {
+	first, again, other := run(1), run(1), run(2)
+	if first != again || first == other {
 		t.Error("seeds do not tell runs apart")
 	}
 }
