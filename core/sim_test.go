@@ -23,7 +23,7 @@ import (
 //	RINGCAST_SIM_SEED=17        this one alone, which replays a failure
 
 const (
-	simSeeds    = 100 // make sim runs 5,000
+	simSeeds    = 100  // make sim runs 5,000
 	simSeedsAll = 3000 // so many reach everything that can happen
 	simHang     = time.Minute
 )
