@@ -16,7 +16,8 @@ import (
 
 // The simulation steps a whole broker on one goroutine, as a seed says, and compares it with the
 // naive model of internal/sim: simworld_test.go is the broker, its disk and its clock, simactors_test.go
-// who publishes and reads, simlife_test.go what befalls it. Three variables choose the seeds:
+// who publishes, simplaces_test.go who stands in line, simreaders_test.go who reads, simlife_test.go what
+// befalls them. Three variables choose the seeds:
 //
 //	RINGCAST_SIM_SEEDS=5000     how many
 //	RINGCAST_SIM_FROM=100000    the first of them
@@ -40,7 +41,7 @@ func simEnv(t *testing.T, name string, missing uint64) uint64 {
 	return n
 }
 
-// PUB-6, PUB-12, PUB-13, PUB-16, PUB-23, PUB-24, LOG-2, LOG-3, LOG-10, LOG-11, SUB-6, HZ-40: publishers of
+// PUB-6, PUB-12, PUB-13, PUB-15, PUB-16, PUB-19, PUB-23, PUB-24, PUB-27, PUB-30, BUG-3, BUG-11, LOG-2, LOG-3, LOG-10, LOG-11, SUB-6, HZ-40: publishers of
 // several tenants and every kind, readers of every kind, a disk whose operations end in any order, late, short
 // or not at all, orderly restarts and power cuts at any operation, step by step against a naive model: order, offsets,
 // every acknowledged record once in the log and to each reader, shares, and nothing held when all is quiet.
@@ -107,6 +108,7 @@ type simSeen struct {
 	QueueFull, QueueFullDropped, Failed, Unknown, DiskFull int
 	NotFound, Draining, FailedShard                        int
 	FencedAtOnce, FencedLater                              int
+	Parked, Withdrawn, Resets                              int
 	Duplicates, Gaps, UnknownProducers, Expired, Reused    int
 	PowerCuts, CutsAtStart, Restarts, Drains               int
 	ShortWrites, FailedWrites, FailedSyncs, FailedJobs     int

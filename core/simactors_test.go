@@ -13,6 +13,7 @@ import (
 type simPublisher struct {
 	id         uint32
 	shard      *simShard
+	conn       *Account // nil where the process's budget says the same
 	account    *Account
 	idempotent bool
 	// next is the number of its next batch. An idempotent one goes back when it is told to, or when one
@@ -29,8 +30,12 @@ var simGone = func() context.Context {
 
 func (w *simWorld) newPublisher() *simPublisher {
 	w.nextPub++
+	conn := w.b.NewAccount()
+	if n := len(w.publishers); n > 0 && w.c.One(3) {
+		conn = w.publishers[n-1].conn // another identity on that connection
+	}
 	p := &simPublisher{
-		id: w.nextPub, shard: sim.Pick(w.c, w.shards), account: w.b.NewAccount(), idempotent: w.c.N(100) < w.plan.idempotent,
+		id: w.nextPub, shard: sim.Pick(w.c, w.shards), conn: conn, account: w.b.NewIdentity(conn), idempotent: w.c.N(100) < w.plan.idempotent,
 	}
 	w.publishers = append(w.publishers, p)
 	return p
@@ -59,7 +64,8 @@ func (w *simWorld) flood() {
 			continue
 		}
 		w.nextPub++
-		memory = append(memory, &simPublisher{id: w.nextPub, shard: s, account: w.b.NewAccount()})
+		conn := w.b.NewAccount()
+		memory = append(memory, &simPublisher{id: w.nextPub, shard: s, conn: conn, account: w.b.NewIdentity(conn)})
 	}
 	if len(memory) < 2 {
 		return
@@ -131,20 +137,30 @@ func (w *simWorld) send(p *simPublisher, b *sim.Batch) {
 			job.Tenant = i
 		}
 	}
+	w.sent = append(w.sent, simSent{pub: p, shard: s, batch: b, waits: waits, onQueue: onQueue, job: job})
+	place := &simPlace{w: w, tag: r.Tag, may: waits && !w.c.One(4)}
+	place.Owner = place
+	if waits {
+		r.Place = &place.Place
+	}
 	err := w.b.Publish(simGone, r)
-	w.trace.Add("publish", uint64(b.Publisher), uint64(b.Number), uint64(b.Count), uint64(len(w.sent)))
+	w.trace.Add("publish", uint64(b.Publisher), uint64(b.Number), uint64(b.Count), r.Tag)
 	if err == nil {
-		if w.b.draining.Load() || s.stream.deleted || failure != nil || !room {
-			w.fail("batch %v was accepted: draining %t, deleted %t, failed %v, room %t", b.BatchID, w.b.draining.Load(), s.stream.deleted, failure, room)
+		if w.b.draining.Load() || s.stream.deleted || failure != nil || room == simNoBytes || room == simNoSlot && !place.asked {
+			w.fail("batch %v was accepted: draining %t, deleted %t, failed %v, room %d", b.BatchID, w.b.draining.Load(), s.stream.deleted, failure, room)
 		}
 		if why := s.real.fence.Load(); why != nil {
 			w.fail("batch %v was accepted by a fenced shard: %v", b.BatchID, why)
 		}
 		w.seen.Accepted++
-		w.sent = append(w.sent, simSent{p, s, s.model.Accept(b, waits, onQueue), job})
-		run := &w.runs[s.real.exec.id]
-		run.pushed = append(run.pushed, job)
-		run.mixed = run.mixed || s.model.Durable || !waits
+		if place.asked {
+			w.seen.Parked++
+			w.parked = append(w.parked, place)
+			return
+		}
+		if !waits {
+			w.admit(r.Tag)
+		}
 		if onQueue {
 			w.seen.OnQueue++
 			if n := len(w.answers); n == 0 || w.answers[n-1].tag != r.Tag || w.answers[n-1].res != (PublishResult{}) {
@@ -154,7 +170,8 @@ func (w *simWorld) send(p *simPublisher, b *sim.Batch) {
 		}
 		return
 	}
-	w.refuse(p, b, r, err, room, failure)
+	w.sent = w.sent[:len(w.sent)-1]
+	w.refuse(p, b, r, err, room == simRoom, failure)
 }
 
 // refuse checks that a publish that was not accepted had to be refused so.
@@ -172,31 +189,20 @@ func (w *simWorld) refuse(p *simPublisher, b *sim.Batch, r *PublishRequest, err 
 	case failure != nil && errors.Is(err, wire.ErrStorage) && e.Retry != wire.RetryUnknown:
 		w.seen.FailedShard++
 	case !draining && !deleted && failure == nil && fence == nil && !room && errors.Is(err, wire.ErrOverloaded):
-		full := w.full[p.shard.stream.def.Tenant]
-		if full == nil {
-			full = new([queueFullActions]int)
-			w.full[p.shard.stream.def.Tenant] = full
-		}
-		if r.Acked {
+		switch {
+		case r.AckOnQueue:
 			w.seen.QueueFull++
-			full[queueFullRefused]++
-		} else {
+			w.counted(p.shard, queueFullRefused)
+		case r.Acked:
+			w.seen.QueueFull++
+			w.counted(p.shard, queueFullWithdrawn) // it did not wait
+		default:
 			w.seen.QueueFullDropped++
-			full[queueFullDropped]++
+			w.counted(p.shard, queueFullDropped)
 		}
 	default:
 		w.fail("batch %v was refused: %v; draining %t, deleted %t, failed %v, room %t", b.BatchID, err, draining, deleted, failure, room)
 	}
-}
-
-// room says whether there is room for a publish, by the rules: bytes of the connection and of the process,
-// a place that is guaranteed to the tenant, or one that may be borrowed.
-func (w *simWorld) room(p *simPublisher, cost int64) bool {
-	fits := func(used, size int64) bool { return used+min(cost, size) <= size }
-	o, a, t := &w.b.opts, p.shard.real.exec.admission, p.shard.real.account
-	d := int64(o.PublishQueueDepth)
-	return fits(p.account.Used(), o.PublishConnInflightBytes) && fits(w.b.inflight.Used(), o.PublishInflightBytes) &&
-		(t.Entered() < d || a.Entered() < d*int64(o.PublishQueueFactor-1))
 }
 
 // request is b as it would lie in a frame.
@@ -240,7 +246,10 @@ func (r simReplier) Published(tag uint64, res PublishResult) {
 // answered tells the model an answer, and the publisher.
 func (w *simWorld) answered(got simAnswer) {
 	s := w.sent[got.tag]
-	r, b := got.res, s.attempt.Batch
+	r, b := got.res, s.batch
+	if s.attempt == nil {
+		w.fail("batch %v stands in line and was answered %+v", b.BatchID, r)
+	}
 	a := sim.Answer{Offset: r.Offset, HasOffset: r.HasOffset}
 	code := uint64(0)
 	switch {
@@ -299,197 +308,4 @@ func (w *simWorld) verdict(r *Refusal) sim.Refusal {
 	}
 	w.fail("refused: %v", r)
 	return 0
-}
-
-// simSink decodes frames and gives every record to a function.
-type simSink struct {
-	give func(offset uint64, hasOffset bool, record []byte) error
-	all  []byte
-}
-
-func (s *simSink) WriteFrames(frames [][]byte) error {
-	all := s.all[:0]
-	for _, f := range frames {
-		all = append(all, f...)
-	}
-	s.all = all
-	for len(all) > 0 {
-		h, err := wire.ParseHeader(all)
-		if err != nil {
-			return err
-		}
-		payload := all[wire.HeaderSize : wire.HeaderSize+int(h.Length)]
-		all = all[wire.HeaderSize+int(h.Length):]
-		var e wire.BinaryEvents
-		if err := wire.DecodeEvents(h.Flags, payload, &e); err != nil {
-			return err
-		}
-		for off := e.Base; ; off++ {
-			rec, _, ok := e.Next()
-			if !ok {
-				break
-			}
-			if err := s.give(off, h.Flags&wire.FlagEvOffsets != 0, rec); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// simReader is a client that reads one shard, when the seed says.
-type simReader struct {
-	shard *simShard
-	sub   *Subscription
-	d     *delivery
-	model *sim.Reader
-	// gone: its sink fails from now on. closed: it was told to end.
-	gone, closed bool
-}
-
-var errSimGone = errors.New("the reader has gone")
-
-func (w *simWorld) subscribe() {
-	if len(w.shards) == 0 || len(w.readers) >= 8 {
-		return
-	}
-	s := sim.Pick(w.c, w.shards)
-	tail := s.model.Tail()
-	req := &SubscribeRequest{
-		Stream: s.stream.st, Shard: s.real.num, Start: latest, Lagged: w.c.One(2),
-		Shape: wire.FlagEvOffsets | []wire.Flags{0, wire.FlagEvTimes, wire.FlagEvPublisher, wire.FlagEvSkipped}[w.c.N(4)],
-	}
-	want := tail
-	switch kind := w.c.N(3); {
-	case kind == 0:
-		req.Start, want = earliest, 0
-	case kind == 1 && s.model.Durable:
-		want = uint64(w.c.N(int(tail) + 1))
-		req.Start = at(want)
-	}
-	if w.c.One(2) {
-		req.QueueCapacity = new(uint32(w.c.Between(1, 4)))
-	}
-	late := s.model.Uncertain()
-	sub, err := w.b.Subscribe(context.Background(), req)
-	w.trace.Add("subscribe", s.stream.st.id, uint64(s.real.num), want, tail)
-	switch {
-	case w.off:
-		if err == nil {
-			sub.Close()
-		}
-		return
-	case err != nil:
-		if !(s.stream.deleted && errors.Is(err, wire.ErrNotFound)) && !(s.real.fence.Load() != nil && errors.Is(err, wire.ErrUnavailable)) {
-			w.fail("subscribe to %s at %+v, tail %d: %v", s.model.Name, req.Start, tail, err)
-		}
-		return
-	}
-	w.seen.Readers++
-	if late == s.model.Uncertain() && (sub.start < want || sub.start > s.model.Tail() || s.model.Durable && req.Start != latest && sub.start != want) {
-		w.fail("subscribe to %s at %+v, tail %d: starts at %d", s.model.Name, req.Start, tail, sub.start)
-	}
-	r := &simReader{shard: s, sub: sub, model: sim.NewReader(s.model, sub.start, !req.Lagged || !s.model.Durable, late)}
-	r.d, _ = sub.deliver(&simSink{give: func(offset uint64, hasOffset bool, record []byte) error {
-		if r.gone {
-			return errSimGone
-		}
-		if !w.off {
-			w.must(r.model.Given(offset, hasOffset, record))
-		}
-		return nil
-	}})
-	w.readers = append(w.readers, r)
-}
-
-// readOn lets a reader take what there is for it, once, and says whether there was anything.
-func (w *simWorld) readOn(r *simReader) bool {
-	if !w.calm && w.c.One(4) {
-		w.background() // while it is written to
-	}
-	before := r.model.Next()
-	wasLive := r.d.live
-	worked, end, err := r.d.step(context.Background())
-	w.trace.Add("read", r.shard.stream.st.id, uint64(r.shard.real.num), r.model.Next())
-	if !wasLive {
-		w.seen.History += int(r.model.Next() - before)
-	}
-	if end.Cause == 0 {
-		return worked
-	}
-	r.sub.Close()
-	w.dropReader(r)
-	if w.off {
-		return true
-	}
-	s := r.shard
-	ok := false
-	switch end.Cause {
-	case EndSink:
-		ok = r.gone || r.closed
-	case EndLagged:
-		w.seen.Lagged++
-		w.must(r.model.Lagged(end.ResumeFrom))
-		ok = true
-	case EndDeleted:
-		ok = s.stream.deleted
-	case EndStopped:
-		ok = w.b.draining.Load()
-	case EndStorage:
-		ok = s.stream.deleted
-	}
-	if !ok {
-		w.fail("a reader of %s ended with %+v: %v", s.model.Name, end, err)
-	}
-	return true
-}
-
-func (w *simWorld) dropReader(r *simReader) {
-	w.seen.DroppedRecords += int(r.sub.sub.Dropped())
-	for i := range w.readers {
-		if w.readers[i] == r {
-			w.readers = append(w.readers[:i], w.readers[i+1:]...)
-			return
-		}
-	}
-}
-
-// fence has a shard refuse everything, or serve again.
-func (w *simWorld) fence() {
-	if len(w.shards) == 0 {
-		return
-	}
-	s := sim.Pick(w.c, w.shards)
-	if s.stream.deleted {
-		return
-	}
-	why := Served
-	if s.real.fence.Load() == nil {
-		why = Unavailable(w.c.Between(int(NotAssigned), int(Moving)))
-	}
-	w.trace.Add("fence", s.stream.st.id, uint64(s.real.num), uint64(why))
-	s.fenced = s.fenced && why != Served // from before the call that ends it
-	w.must(w.b.Fence(s.stream.st, s.real.num, why))
-	s.fenced, s.claimed = why != Served, s.real.next()
-}
-
-// leave ends a reader: it closes, or its sink fails.
-func (w *simWorld) leave(r *simReader) {
-	if w.c.One(2) {
-		r.gone = true
-		w.seen.FailedSinks++
-		return
-	}
-	r.closed = true
-	r.sub.Close()
-	for i := 0; ; i++ {
-		n := len(w.readers)
-		w.readOn(r)
-		if len(w.readers) < n {
-			return
-		}
-		if i > 100 {
-			w.fail("a closed reader does not end")
-		}
-	}
 }

@@ -41,6 +41,8 @@ const (
 	simCreate
 	simDelete
 	simFence
+	simWithdraw
+	simReset
 	simRestart
 	simPowerCut
 	simActions
@@ -70,6 +72,12 @@ func newSimPlan(c *sim.Chooser) simPlan {
 	}
 	if c.One(4) {
 		p.weights[simFence] = 1
+	}
+	if c.One(2) {
+		p.weights[simWithdraw] = 1
+	}
+	if c.One(6) {
+		p.weights[simReset] = 1
 	}
 	if c.One(2) {
 		p.weights[simRestart] = 1
@@ -132,6 +140,10 @@ func (w *simWorld) act() {
 		w.deleteStream()
 	case simFence:
 		w.fence()
+	case simReset:
+		w.reset()
+	case simWithdraw:
+		w.withdraw()
 	case simRestart:
 		if w.c.One(4) {
 			w.restart()
@@ -352,14 +364,26 @@ func (w *simWorld) forgetRemoved() {
 		if s.deleted {
 			select {
 			case <-s.st.removed:
-				w.forgetStream(s)
-				continue
+				if !w.owed(s) {
+					w.forgetStream(s)
+					continue
+				}
 			default:
 			}
 		}
 		kept = append(kept, s)
 	}
 	w.streams = kept
+}
+
+// owed says whether publishes to a removed stream wait for room still; they are refused when they have it.
+func (w *simWorld) owed(s *simStream) bool {
+	for _, p := range w.publishers {
+		if p.shard.stream == s && p.account.Used() != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *simWorld) forgetStream(s *simStream) {
@@ -538,4 +562,38 @@ func (w *simWorld) close(drain bool) {
 	if n := b.opts.Pool.Stats().InUse; n != 0 && !w.off {
 		w.fail("%d frames are still in use", n)
 	}
+}
+
+// reset gives up what a shard has claimed and not committed.
+func (w *simWorld) reset() {
+	if len(w.shards) == 0 {
+		return
+	}
+	s := sim.Pick(w.c, w.shards)
+	if s.stream.deleted || !s.model.Durable {
+		return
+	}
+	w.seen.Resets++
+	s.broken = true
+	w.trace.Add("reset", s.stream.st.id, uint64(s.real.num))
+	w.must(w.b.Reset(s.stream.st, s.real.num))
+}
+
+// fence has a shard refuse everything, or serve again.
+func (w *simWorld) fence() {
+	if len(w.shards) == 0 {
+		return
+	}
+	s := sim.Pick(w.c, w.shards)
+	if s.stream.deleted {
+		return
+	}
+	why := Served
+	if s.real.fence.Load() == nil {
+		why = Unavailable(w.c.Between(int(NotAssigned), int(Moving)))
+	}
+	w.trace.Add("fence", s.stream.st.id, uint64(s.real.num), uint64(why))
+	s.fenced = s.fenced && why != Served // from before the call that ends it
+	w.must(w.b.Fence(s.stream.st, s.real.num, why))
+	s.fenced, s.claimed = why != Served, s.real.next()
 }

@@ -58,12 +58,16 @@ type simWorld struct {
 
 	// Since the start of this broker.
 	sent     []simSent
-	answers  []simAnswer
-	failed   int // error answers
-	refused  int
-	vanished int // of shards that are gone
-	onQueue  int
-	full     map[string]*[queueFullActions]int
+	admitted int
+	parked   []*simPlace
+	// overtaken is what Admitted found, which must not panic.
+	overtaken string
+	answers   []simAnswer
+	failed    int // error answers
+	refused   int
+	vanished  int // of shards that are gone
+	onQueue   int
+	full      map[string]*[queueFullActions]int
 	// uncertain: some publishes that nobody waits for may have been applied and taken back.
 	uncertain bool
 }
@@ -100,10 +104,12 @@ type simShard struct {
 
 // simSent is a publish that was accepted, by its tag.
 type simSent struct {
-	pub     *simPublisher
-	shard   *simShard
-	attempt *sim.Attempt
-	job     sim.Job
+	pub            *simPublisher
+	shard          *simShard
+	batch          *sim.Batch
+	waits, onQueue bool
+	attempt        *sim.Attempt // nil until it has room
+	job            sim.Job
 }
 
 type simAnswer struct {
@@ -137,6 +143,7 @@ func newSimWorld(t *testing.T, dir string, c *sim.Chooser, seen *simSeen) *simWo
 		await: w.await,
 	}
 	w.o.PublishConnInflightBytes = max(1<<10, w.o.PublishInflightBytes/int64(c.Between(1, 4)))
+	w.o.PublishConnTotalInflightBytes = min(w.o.PublishInflightBytes, w.o.PublishConnInflightBytes*int64(c.Between(1, 3)))
 	w.plan = newSimPlan(c)
 	if err := os.WriteFile(w.metaPath(), emptyCatalogue(t), 0o600); err != nil {
 		t.Fatal(err)
@@ -224,7 +231,7 @@ func (w *simWorld) open(orderly bool) {
 		e.inbox = sched.NewInbox[*task](func() { w.runs[i].woken = true })
 		w.runs[i].woken = true
 	}
-	w.sent, w.answers, w.publishers = nil, nil, nil
+	w.sent, w.answers, w.publishers, w.parked, w.admitted = nil, nil, nil, nil, 0
 	w.failed, w.refused, w.vanished, w.onQueue, w.uncertain = 0, 0, 0, 0, false
 	w.full = map[string]*[queueFullActions]int{}
 	w.adopt(atLeast, orderly)
@@ -413,6 +420,9 @@ func (w *simWorld) step(e *executor) {
 	w.inStep = true
 	r.again, r.wakeAt = e.Step(w.now)
 	w.inStep = false
+	if w.overtaken != "" {
+		w.fail("%s", w.overtaken)
+	}
 	w.trace.Add("step", uint64(e.id), uint64(len(w.answers)), uint64(e.queue.Len()), uint64(e.inflight))
 	if w.off {
 		w.answers = w.answers[:0] // nobody hears them
@@ -505,17 +515,18 @@ func (w *simWorld) checkCounts() {
 		}
 		n := int64(0)
 		for _, t := range e.tenants {
-			n += t.Entered()
+			n += t.Held()
 		}
 		if all := e.admission.Entered(); n != all {
 			w.fail("executor %d: %d jobs are in, of its tenants %d", e.id, all, n)
 		}
 		entered += n
 	}
-	if n := w.b.outstanding.Load(); n != entered {
-		w.fail("%d publishes are outstanding, %d jobs are in", n, entered)
+	parked := int64(len(w.parked))
+	if n := w.b.outstanding.Load(); n != entered+parked {
+		w.fail("%d publishes are outstanding, %d jobs are in, %d parked", n, entered, parked)
 	}
-	if entered == 0 && w.b.inflight.Used() != 0 {
+	if entered+parked == 0 && w.b.inflight.Used() != 0 {
 		w.fail("nothing is in, and %d bytes are taken", w.b.inflight.Used())
 	}
 }
@@ -534,7 +545,10 @@ func (w *simWorld) checkIdle() {
 				e.id, e.admission.Entered(), e.inflight, e.jobs, e.queue.Len(), len(e.dirty), len(e.leaving))
 		}
 		finished, failed = finished+e.stats.finished, failed+e.stats.failed
-		refused, ackedDropped = refused+e.stats.refused, ackedDropped+e.stats.ackedDropped
+		refused += e.stats.refused
+		for i := range e.stats.ackedDropped {
+			ackedDropped += e.stats.ackedDropped[i].Load()
+		}
 	}
 	vanished, onQueue := w.vanished, w.onQueue
 	for _, s := range w.shards {
@@ -554,15 +568,15 @@ func (w *simWorld) checkIdle() {
 	if w.uncertain {
 		vanished, onQueue = int(failed)-w.failed, int(ackedDropped)
 	}
-	if int(finished) != len(w.sent) || int(failed) != w.failed+vanished || int(refused) != w.refused || int(ackedDropped) != onQueue {
+	if int(finished) != w.admitted || len(w.parked) != 0 || int(failed) != w.failed+vanished || int(refused) != w.refused || int(ackedDropped) != onQueue {
 		w.fail("counted: %d finished, %d failed, %d refused, %d acknowledged and dropped; there were %d, %d and %d, %d, %d",
-			finished, failed, refused, ackedDropped, len(w.sent), w.failed, vanished, w.refused, onQueue)
+			finished, failed, refused, ackedDropped, w.admitted, w.failed, vanished, w.refused, onQueue)
 	}
 	for name, full := range w.full {
 		t, _ := b.tenants.get([]byte(name))
 		for action, n := range full {
 			if got := t.queueFull[action].Load(); got != uint64(n) {
-				w.fail("tenant %s: %d publishes %s by a full queue, there were %d", name, got, queueFullAction(action), n)
+				w.fail("tenant %s: %d publishes found no room (action %d), there were %d", name, got, action, n)
 			}
 		}
 	}
