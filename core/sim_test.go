@@ -16,7 +16,7 @@ import (
 
 // The simulation steps a whole broker on one goroutine, as a seed says, and compares it with the
 // naive model of internal/sim: simworld_test.go is the broker, its disk and its clock, simactors_test.go
-// who publishes, simplaces_test.go who stands in line, simreaders_test.go who reads, simlife_test.go what
+// who publishes, simplaces_test.go who stands in line, simreaders_test.go who reads, simstreams_test.go and simlife_test.go what
 // befalls them. Three variables choose the seeds:
 //
 //	RINGCAST_SIM_SEEDS=5000     how many
