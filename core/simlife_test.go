@@ -25,6 +25,7 @@ type simPlan struct {
 	publishers int
 	direct     bool
 	fair       bool // memory streams, all acknowledged
+	weak       bool // no stream syncs each commit, and syncs fail
 }
 
 const (
@@ -58,6 +59,9 @@ func newSimPlan(c *sim.Chooser) simPlan {
 		fair:       c.One(5),
 		faults:     sim.Pick(c, []int{0, 30, 6}),
 		poison:     sim.Pick(c, []int{2, 10, 1000}),
+	}
+	if c.One(8) {
+		p.weak, p.fair, p.faults, p.poison = true, false, 6, 2
 	}
 	p.weights = [simActions]int{
 		simPublish: c.Between(4, 20), simStep: c.Between(8, 20), simDisk: c.Between(2, 16), simFile: c.Between(1, 8),

@@ -22,6 +22,9 @@ func (w *simWorld) createStream() {
 	}
 	if def.Durable {
 		def.Fsync = sim.Pick(w.c, []string{"on_commit", "on_commit", "periodic", "none"})
+		if w.plan.weak {
+			def.Fsync = "periodic"
+		}
 	}
 	full := w.plan.faults > 0 && !w.calm && w.c.One(4)
 	if full {
