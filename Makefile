@@ -3,11 +3,13 @@ GO ?= go
 KILLS ?= 50
 CUTS ?= 6
 FUZZTIME ?= 10s
-CI = check build nocgo test onecpu race fuzz crash demo interop bench
+SEEDS ?= 5000
+FROM ?= 0
+CI = check build nocgo test onecpu race sim fuzz crash demo interop bench
 PYTHONDONTWRITEBYTECODE := 1
 export PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build peers peers-check demo test check race invariants nocgo fuzz bench interop crash onecpu ci night clean
+.PHONY: help build peers peers-check demo test check race invariants nocgo fuzz bench sim interop crash onecpu ci night clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -50,6 +52,9 @@ fuzz: ## every fuzz target for FUZZTIME
 bench: ## every benchmark once, as a smoke test; see BENCHMARKS.md for numbers
 	$(GO) test -run '^$$' -bench . -benchtime 20ms -benchmem ./...
 
+sim: ## a whole broker stepped by SEEDS seeds from FROM on, against a naive model; a failure prints how to replay it
+	GOGC=400 RINGCAST_SIM_SEEDS=$(SEEDS) RINGCAST_SIM_FROM=$(FROM) $(GO) test -count 1 -timeout 10h -run 'TestSimulation$$' -v ./core
+
 interop: build ## the official Python client against this broker
 	$(GO) build -o bin/ ./interop/tap
 	./interop/run
@@ -63,8 +68,8 @@ onecpu: ## the suites of the publish path on one CPU: no test may live from a se
 ci: ## what CI runs, each part with the time it took
 	@for t in $(CI); do echo; echo "=== make $$t"; at=$$(date +%s); $(MAKE) --no-print-directory $$t || exit 1; echo "=== $$t took $$(($$(date +%s) - at)) s"; done
 
-night: ## the long forms: a minute of fuzz per target, 200 kills, 50 power cuts per engine and mode, assertions without the race detector, the peers
-	$(MAKE) ci invariants peers peers-check FUZZTIME=60s KILLS=200 CUTS=50
+night: ## the long forms: a minute of fuzz per target, 200 kills, 50 power cuts per engine and mode, new seeds each day, assertions without the race detector, the peers
+	$(MAKE) ci invariants peers peers-check FUZZTIME=60s KILLS=200 CUTS=50 SEEDS=200000 FROM=$$(date +%Y%m%d)000000
 
 clean: ## remove what the targets made
 	rm -rf bin .venv-interop .venv-interop-newest

@@ -370,6 +370,8 @@ func (e *executor) leave(s *shard) {
 	s.holdRetention()
 	e.shards = slices.DeleteFunc(e.shards, is)
 	e.unmarked = slices.DeleteFunc(e.unmarked, is)
+	e.retain(-s.replay.Bytes()) // nobody joins it any more
+	s.replay.Reset(s.visible.Load())
 	e.leaving = append(e.leaving, s)
 }
 
@@ -447,11 +449,16 @@ func (e *executor) retain(n int64) int64 {
 func (e *executor) shrinkRings() {
 	budget := e.b.opts.RetainedBytes
 	share := budget / int64(len(e.b.executors))
-	for e.held > share && e.b.retained.Load() > budget {
+	// A shard that leaves may hold something, too, and is none of them: it lets go of it soon.
+	for empty := 0; empty < len(e.shards) && e.held > share && e.b.retained.Load() > budget; {
 		e.hand = (e.hand + 1) % len(e.shards)
-		if n, ok := e.shards[e.hand].replay.DropOldest(); ok {
-			e.retain(-n)
+		n, ok := e.shards[e.hand].replay.DropOldest()
+		if !ok {
+			empty++
+			continue
 		}
+		empty = 0
+		e.retain(-n)
 	}
 	if e.b.retained.Load() > budget {
 		for _, other := range e.b.executors {
