@@ -100,6 +100,9 @@ func (b *Broker) accept(ctx context.Context, s *shard, r *PublishRequest) error 
 			return e
 		}
 	}
+	if r.AckOnQueue && s.replica.Load() != nil {
+		r.AckOnQueue = false // only its majority makes it safe
+	}
 	var p paid
 	if q := s.stream.tenant.quota; q != nil {
 		var err error
@@ -124,7 +127,7 @@ func (b *Broker) accept(ctx context.Context, s *shard, r *PublishRequest) error 
 	if r.Place != nil {
 		r.Place.Owner.Admitted()
 	}
-	if r.AckOnQueue && r.Reply != nil && s.replica.Load() == nil {
+	if r.AckOnQueue && r.Reply != nil {
 		t.req.Reply = nil
 		r.Reply.Published(r.Tag, PublishResult{})
 	}
