@@ -83,7 +83,7 @@ func TestResumeUnderLoadHasNoGapAndNoDuplicate(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			res.wait(t, rng.Uint64N(records*9/10))
-			tail := st.shards[0].log.Committed()
+			tail := st.shards[0].visible.Load()
 			from := rng.Uint64N(tail + 1)
 			if n%3 == 0 {
 				from = tail
